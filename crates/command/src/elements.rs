@@ -53,18 +53,17 @@ pub(crate) fn visit_part(
         Some(next) => key.element_row(generation, &next.to_be_bytes()),
         None => key.element_range(generation).1,
     };
-    visit_rows(exec, key, generation, (&start, &end), visit)
+    visit_rows(exec, start.len() - NAME_HASH_LEN, (&start, &end), visit)
 }
 
+/// Visits the rows in `start..end`. A row consists of a prefix of this length, the name's hash, and
+/// the name.
 fn visit_rows(
     exec: &Exec<'_, '_>,
-    key: &KeyRef<'_>,
-    generation: u64,
+    prefix: usize,
     (start, end): (&[u8], &[u8]),
     visit: &mut VisitElement<'_>,
 ) -> CommandResult<()> {
-    // A row consists of the prefix of its range, the name's hash, and the name.
-    let prefix = key.element_range(generation).0.len();
     let mut corrupt = false;
     exec.txn.scan(start, end, &mut |row, value| {
         let Some((hash, name)) = row[prefix..].split_at_checked(NAME_HASH_LEN) else {
@@ -90,9 +89,10 @@ pub(crate) fn visit_in_batches(
     mut visit: impl FnMut(Bytes, Bytes) -> CommandResult<ControlFlow<()>>,
 ) -> CommandResult<()> {
     let (mut start, end) = key.element_range(generation);
+    let prefix = start.len();
     loop {
         let mut batch = Vec::new();
-        visit_rows(exec, key, generation, (&start, &end), &mut |_, name, value| {
+        visit_rows(exec, prefix, (&start, &end), &mut |_, name, value| {
             batch.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
             if batch.len() < BATCH {
                 ControlFlow::Continue(())

@@ -330,9 +330,9 @@ impl CommandSpec {
         self.has(flags::READONLY)
     }
 
-    /// Returns true if the command changes nothing, whatever else there is, while the keys of its
-    /// first specification do not exist: it removes something from them, or changes only what is
-    /// there.
+    /// Returns true if the command changes nothing while the keys of its first specification do not
+    /// exist. Such a command removes something from these keys, or changes them without creating
+    /// any. Its other keys make no difference.
     pub fn needs_its_keys(&self) -> bool {
         let removes = self.keys.first().is_some_and(|keys| keys.flags.contains(&"delete"));
         self.is_write() && matches!(self.handler, Handler::Keyspace(_)) && (removes || self.changes_only)

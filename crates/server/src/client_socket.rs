@@ -15,7 +15,8 @@ use socket2::SockRef;
 
 use crate::tls::Handshake;
 
-/// Maximum bytes that a client sends in its handshake. A chain of certificates has a few KiB.
+/// Maximum bytes that a client sends in its handshake, or afterwards without data. A chain of
+/// certificates has a few KiB.
 const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 /// Bytes in a handshake beyond which the client is ended while memory is short.
 const HANDSHAKE_BYTES_SHORT: usize = 4 << 10;

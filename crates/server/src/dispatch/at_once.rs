@@ -50,15 +50,28 @@ impl Store {
         let now = region.read_time(self.wall.millis());
         let (answers, counted) = self.engine.find_nothing_in_ram(region, items, now)?;
         self.want_lease(region, clock::boot_nanos());
+        self.note_read(&read, region, items, version)?;
+        *counts += counted;
+        self.metrics.writes_of_nothing.inc_by(items.len() as u64);
+        Some(answers)
+    }
+
+    /// Counts the commands whose view was taken. Returns `None` if they may not be answered with
+    /// it.
+    fn note_read(
+        &self,
+        read: &Read<<RegionShared as Local>::Token>,
+        region: &RegionShared,
+        items: &[Item],
+        version: u64,
+    ) -> Option<()> {
         let slots = items.iter().map(|item| item.slot);
         if !read.may_be_answered(region, slots, version, clock::boot_nanos) {
             return None;
         }
-        *counts += counted;
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.regions.touch(region);
-        self.metrics.writes_of_nothing.inc_by(items.len() as u64);
-        Some(answers)
+        Some(())
     }
 
     /// Reads rows that are all in RAM. The region must be led by this store under a lease or, for
@@ -87,9 +100,8 @@ impl Store {
             }
         }
         let version = region.newest_version();
-        let slots = || items.iter().map(|item| item.slot);
         let read = match kind {
-            Kind::Weak(_) => Read::begin_weak(region, slots(), version)?,
+            Kind::Weak(_) => Read::begin_weak(region, items.iter().map(|item| item.slot), version)?,
             Kind::Reads | Kind::Writes => Read::begin(region, proof)?,
         };
         if let Kind::Weak(Some(max)) = kind {
@@ -100,12 +112,8 @@ impl Store {
         }
         let now = region.read_time(self.wall.millis());
         let (answers, counted) = self.engine.read_all_from_ram(region, items, now)?;
-        if !read.may_be_answered(region, slots(), version, clock::boot_nanos) {
-            return None;
-        }
+        self.note_read(&read, region, items, version)?;
         *counts += counted;
-        region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
-        self.regions.touch(region);
         if proof == Proof::Lease {
             self.metrics.reads_by_lease.inc_by(items.len() as u64);
         }

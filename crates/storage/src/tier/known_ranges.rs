@@ -264,7 +264,7 @@ impl KnownRanges {
         is_last
     }
 
-    /// Evicts a few ranges until there is room for so many bytes more. Returns true if there is.
+    /// Evicts a few ranges, so that `bytes` more fit into the budget. Returns true if they fit.
     fn make_room(&mut self, bytes: u64) -> bool {
         for _ in 0..EVICTION_STEPS {
             if self.bytes + bytes <= self.bytes_max {
