@@ -72,6 +72,7 @@ const KNOWN: &[(&str, u64)] = &[
     ("Storage(FirstThresholds)", 9),
     ("Storage(FlushUnknown)", 7),
     ("Storage(FlushUnlearnt)", 2320),
+    ("Storage(FrozenForgotten)", 1),
     ("Storage(NoTombstones)", 1),
     ("Storage(OldestFirst)", 0),
     ("Storage(ReplacedLearnt)", 0),

@@ -11,6 +11,8 @@ types::failpoints! {
     OldestFirst,
     /// A deleted row is looked up on flash.
     NoTombstones,
+    /// A deleted row leaves no trace although a frozen memtable has it.
+    FrozenForgotten,
     /// A flushed memtable's rows are not learnt by the filter of rows.
     FlushUnlearnt,
     /// A pass over flash completes a part of the filter although rows were replaced since it began.

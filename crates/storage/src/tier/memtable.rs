@@ -139,12 +139,24 @@ impl Memtable {
         self.rows.map().behind(after)
     }
 
-    pub(super) fn write(&mut self, writes: WriteSet) {
+    /// Applies the write set. The deletion of a row leaves no trace if `is_absent_below` is true
+    /// for it: neither flash nor an older memtable has the row or deletes it.
+    pub(super) fn write(&mut self, writes: WriteSet, is_absent_below: impl Fn(&[u8]) -> bool) {
         for (from, to) in &writes.ranges_deleted {
             self.delete_range(from, to);
         }
         for (row, value) in writes.rows {
-            self.put(row, value);
+            match value {
+                None if is_absent_below(&row) => self.forget(&row),
+                value => self.put(row, value),
+            }
+        }
+    }
+
+    fn forget(&mut self, row: &[u8]) {
+        if let Some(before) = self.rows.map_mut().remove(row) {
+            self.bytes -=
+                row.len() as u64 + before.map_or(0, |value| value.len() as u64) + ROW_OVERHEAD_BYTES;
         }
     }
 

@@ -284,15 +284,26 @@ impl RowMap {
         for page in page_of(from)..=page_of(to) {
             let doomed: Vec<u32> = rows_of(&self.pages[page], from, to).map(|(_, place)| *place).collect();
             for place in doomed {
-                let Row { hash, row, value } = self.rows.take(place);
-                self.pages[page].remove(&Probe::new(&row) as &dyn Ordered);
-                if let Ok(found) = self.index.find_entry(hash, |other| *other == place) {
-                    found.remove();
-                }
+                let Row { row, value, .. } = self.take(place);
                 gone(&row, &value);
-                self.len -= 1;
             }
         }
+    }
+
+    /// Removes a row and returns its value, or `None` if the row was not in the map.
+    pub fn remove(&mut self, row: &[u8]) -> Option<Option<Bytes>> {
+        let place = self.find(self.hash(row), row)?;
+        Some(self.take(place).value)
+    }
+
+    fn take(&mut self, place: u32) -> Row {
+        let taken = self.rows.take(place);
+        self.pages[page_of(&taken.row)].remove(&Probe::new(&taken.row) as &dyn Ordered);
+        if let Ok(found) = self.index.find_entry(taken.hash, |other| *other == place) {
+            found.remove();
+        }
+        self.len -= 1;
+        taken
     }
 }
 

@@ -467,6 +467,40 @@ fn scan_known(store: &Store, rows_left: usize) -> (Result<()>, usize, usize) {
 }
 
 #[test]
+fn a_row_that_is_deleted_before_a_flush_leaves_no_trace() {
+    let mut store = Store::new(1 << 26);
+    let delete = |store: &mut Store, numbers: std::ops::Range<u32>| {
+        let rows = numbers.map(|number| (key_row(number), None)).collect();
+        store.write(WriteSet { ranges_deleted: vec![], rows });
+    };
+    let active = |store: &Store| (store.tier.active.len(), store.tier.active.bytes());
+    // The filter has not learnt what flash has.
+    write_keys(&mut store, 0..10);
+    delete(&mut store, 0..10);
+    assert_eq!(active(&store).0, 10);
+    flush_all(&mut store);
+    learn_all(&mut store);
+    assert_eq!(active(&store), (0, 0));
+    write_keys(&mut store, 0..30);
+    assert_eq!(active(&store).0, 30);
+    delete(&mut store, 10..40);
+    assert_eq!(active(&store).0, 10);
+    assert_eq!(excluded(&store, 10..40), 30);
+    delete(&mut store, 0..10);
+    assert_eq!(active(&store), (0, 0));
+    // A frozen memtable has the rows, and then flash.
+    write_keys(&mut store, 0..10);
+    store.tier.freeze();
+    delete(&mut store, 0..10);
+    assert_eq!(active(&store).0, 10);
+    flush_all(&mut store);
+    write_keys(&mut store, 0..10);
+    flush_all(&mut store);
+    delete(&mut store, 0..10);
+    assert_eq!((active(&store).0, excluded(&store, 0..10)), (10, 10));
+}
+
+#[test]
 fn a_scan_over_many_deleted_rows_ends() {
     for (count, is_short) in [(400, true), (1200, false)] {
         let mut store = Store::new(1 << 26);
