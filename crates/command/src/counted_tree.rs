@@ -21,6 +21,7 @@ mod change;
 mod node;
 mod walk;
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -54,6 +55,15 @@ pub(crate) enum Place<'p> {
     /// The item follows all items for which the function is true. It is true for a first part of
     /// the order of all possible items.
     Behind(&'p dyn Fn(&[u8]) -> bool),
+}
+
+/// An item of a tree.
+#[derive(Clone, Copy)]
+pub(crate) enum Sought<'p> {
+    Rank(u64),
+    /// The item for which the function is `Equal`. It is `Less` for those before it, and also takes
+    /// lower bounds.
+    Order(&'p dyn Fn(&[u8]) -> Ordering),
 }
 
 /// The order of a walk.
@@ -156,9 +166,9 @@ impl<'k> Writing<'k> {
         Ok(())
     }
 
-    /// Removes the item with this rank and returns it.
-    pub fn remove(&mut self, exec: &Exec<'_, '_>, rank: u64) -> CommandResult<Bytes> {
-        let item = self.tree.remove(exec, rank)?;
+    /// Removes an item and returns it.
+    pub fn remove(&mut self, exec: &Exec<'_, '_>, sought: Sought<'_>) -> CommandResult<Bytes> {
+        let item = self.tree.remove(exec, sought)?;
         self.new.len = self.new.len.checked_sub(1).ok_or_else(|| damaged("more items than its length"))?;
         Ok(item)
     }

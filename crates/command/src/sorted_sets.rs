@@ -18,7 +18,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use resp::{double_text, Reply};
 use storage::{KeyRef, StorageError};
 
-use crate::counted_tree::{Direction, Place, SeparatorFn, Tree, Writing};
+use crate::counted_tree::{Direction, Place, SeparatorFn, Sought, Tree, Writing};
 use crate::elements::{element_row, scan};
 use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
 use crate::keys::scan::{parse_cursor, scan_reply, ScanOptions};
@@ -188,8 +188,7 @@ impl<'k> Changing<'k> {
     ) -> CommandResult<()> {
         let score = stored(score);
         if let Some(old) = old {
-            let rank = rank(exec, &self.writing.tree, old, name)?;
-            self.writing.remove(exec, rank)?;
+            self.remove_from_tree(exec, (old, name))?;
         }
         let is_before = |item: &[u8]| compare(split_item(item), (score, name)).is_le();
         self.writing.insert(exec, Place::Behind(&is_before), Member::item(score, name))?;
@@ -208,8 +207,20 @@ impl<'k> Changing<'k> {
         Ok(())
     }
 
+    fn remove_from_tree(&mut self, exec: &Exec<'_, '_>, member: (f64, &[u8])) -> CommandResult<Bytes> {
+        self.writing.remove(exec, Sought::Order(&|item| compare(split_item(item), member)))
+    }
+
+    /// Removes a member, which has this score.
+    fn remove(&mut self, exec: &mut Exec<'_, '_>, (score, name): (f64, &[u8])) -> CommandResult<()> {
+        self.remove_from_tree(exec, (score, name))?;
+        let row = self.row(name);
+        exec.delete_element(self.key, row, SCORE_LEN);
+        Ok(())
+    }
+
     fn remove_rank(&mut self, exec: &mut Exec<'_, '_>, rank: u64) -> CommandResult<()> {
-        let item = self.writing.remove(exec, rank)?;
+        let item = self.writing.remove(exec, Sought::Rank(rank))?;
         let row = self.row(split_item(&item).1);
         exec.delete_element(self.key, row, SCORE_LEN);
         Ok(())

@@ -29,14 +29,24 @@ pub(crate) struct Rest<'r> {
 
 impl Rest<'_> {
     /// Returns the next number, or `None` if there is none that can be read.
+    #[inline(always)]
     pub fn varint(&mut self) -> Option<u64> {
-        let first = *self.row.get(self.at)?;
-        if first < 0x80 {
-            self.at += 1;
-            return Some(first.into());
+        match self.row.get(self.at..)? {
+            [first, ..] if *first < 0x80 => {
+                self.at += 1;
+                Some((*first).into())
+            }
+            [first, second, ..] if (1..0x80).contains(second) => {
+                self.at += 2;
+                Some(u64::from(first & 0x7f) | u64::from(*second) << 7)
+            }
+            _ => self.long_varint(),
         }
+    }
+
+    fn long_varint(&mut self) -> Option<u64> {
         let mut number = 0;
-        for (at, byte) in self.row[self.at..].iter().take(VARINT_BYTES_MAX).enumerate() {
+        for (at, byte) in self.row.get(self.at..)?.iter().take(VARINT_BYTES_MAX).enumerate() {
             let bits = u64::from(byte & 0x7f);
             let shifted = bits << (7 * at);
             if shifted >> (7 * at) != bits {
@@ -52,6 +62,7 @@ impl Rest<'_> {
     }
 
     /// Returns the range of bytes that follow their length.
+    #[inline(always)]
     pub fn bytes(&mut self) -> Option<Range<usize>> {
         let length = usize::try_from(self.varint()?).ok()?;
         let end = self.at.checked_add(length).filter(|end| *end <= self.row.len())?;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::node::{Child, Node};
 use super::walk::{child_behind, items_before};
-use super::{damaged, Loaded, Place, Tree, ENTRIES_MAX, LEVELS_MAX, NODE_BYTES_MAX, ROOT};
+use super::{damaged, Loaded, Place, Sought, Tree, ENTRIES_MAX, LEVELS_MAX, NODE_BYTES_MAX, ROOT};
 use crate::exec::{CommandResult, Exec};
 
 /// The edges of the tree that a node is part of.
@@ -30,9 +30,9 @@ impl Tree<'_> {
         }
     }
 
-    /// Removes the item with this rank and returns it.
-    pub fn remove(&mut self, exec: &Exec<'_, '_>, rank: u64) -> CommandResult<Bytes> {
-        let item = self.remove_from(exec, (ROOT, LEVELS_MAX), rank)?;
+    /// Removes an item and returns it.
+    pub fn remove(&mut self, exec: &Exec<'_, '_>, sought: Sought<'_>) -> CommandResult<Bytes> {
+        let item = self.remove_from(exec, (ROOT, LEVELS_MAX), sought)?;
         self.lower_root(exec)?;
         Ok(item)
     }
@@ -71,10 +71,9 @@ impl Tree<'_> {
                 Place::Behind(is_before) => (child_behind(&node, is_before), place),
             };
             let edges = edges.of_entry(at, node.len());
-            let mut child = node.child(at);
-            let right = self.insert_into(exec, (child.number, levels_below(levels)?), place, item, edges)?;
-            child.count += 1;
-            update_child(&mut node, at, child, right);
+            let (number, count) = (node.child_number(at), node.child_count(at));
+            let right = self.insert_into(exec, (number, levels_below(levels)?), place, item, edges)?;
+            update_child(&mut node, at, count + 1, right);
             edges
         };
         let right = self.divide(&mut node, grown);
@@ -86,28 +85,43 @@ impl Tree<'_> {
         &mut self,
         exec: &Exec<'_, '_>,
         (number, levels): (u64, u32),
-        rank: u64,
+        sought: Sought<'_>,
     ) -> CommandResult<Bytes> {
         let mut node = self.take(exec, number)?;
         let item = if node.is_leaf() {
-            let at = usize::try_from(rank).ok().filter(|at| *at < node.len());
-            let at = at.ok_or_else(|| damaged("fewer items than its counts"))?;
+            let at = match sought {
+                Sought::Rank(rank) => usize::try_from(rank).ok().filter(|at| *at < node.len()),
+                Sought::Order(order) => {
+                    let at = items_before(&node, &|item| order(item).is_lt());
+                    (at < node.len() && order(node.item(at)).is_eq()).then_some(at)
+                }
+            };
+            let at = at.ok_or_else(|| damaged("an item in another place"))?;
             let item = node.shared_item(at);
             node.remove(at);
             item
         } else {
-            let (Some(at), rank) = child_with(&node, |count, rank| rank < count, rank) else {
-                return Err(damaged("fewer items than its counts"));
+            let (at, sought) = match sought {
+                Sought::Rank(rank) => {
+                    let (Some(at), rank) = child_with(&node, |count, rank| rank < count, rank) else {
+                        return Err(damaged("fewer items than its counts"));
+                    };
+                    (at, Sought::Rank(rank))
+                }
+                Sought::Order(order) => (child_behind(&node, &|least| order(least).is_le()), sought),
             };
-            let mut child = node.child(at);
-            let item = self.remove_from(exec, (child.number, levels_below(levels)?), rank)?;
-            child.count -= 1;
-            if child.count == 0 {
-                self.delete(child.number);
-                node.remove(at);
-            } else {
-                node.replace_child(at, &child);
-                self.join_if_small(exec, &mut node, at)?;
+            let (number, count) = (node.child_number(at), node.child_count(at));
+            let item = self.remove_from(exec, (number, levels_below(levels)?), sought)?;
+            match count.checked_sub(1) {
+                Some(0) => {
+                    self.delete(number);
+                    node.remove(at);
+                }
+                Some(count) => {
+                    node.set_child_count(at, count);
+                    self.join_if_small(exec, &mut node, at)?;
+                }
+                None => return Err(damaged("more items than its counts")),
             }
             item
         };
@@ -131,10 +145,10 @@ impl Tree<'_> {
             let (Some(at), rank) = child_with(&node, |count, rank| rank < count, rank) else {
                 return Err(damaged("fewer items than its counts"));
             };
-            let child = node.child(at);
-            let right = self.replace_in(exec, (child.number, levels_below(levels)?), rank, item)?;
+            let (number, count) = (node.child_number(at), node.child_count(at));
+            let right = self.replace_in(exec, (number, levels_below(levels)?), rank, item)?;
             if right.is_some() {
-                update_child(&mut node, at, child, right);
+                update_child(&mut node, at, count, right);
             }
         }
         let right = self.divide(&mut node, Edges { first: false, last: false });
@@ -291,11 +305,12 @@ fn child_with(node: &Node, holds: impl Fn(u64, u64) -> bool, mut rank: u64) -> (
     (None, rank)
 }
 
-/// Replaces a child that has changed, and inserts its new right neighbour if it was divided.
-fn update_child(node: &mut Node, at: usize, mut child: Child, right: Option<Child>) {
+/// Sets the count of a child that has changed, and inserts its new right neighbour if it was
+/// divided. The count includes the neighbour's items.
+fn update_child(node: &mut Node, at: usize, mut count: u64, right: Option<Child>) {
     if let Some(right) = &right {
-        child.count -= right.count;
+        count -= right.count;
         node.insert_child(at + 1, right);
     }
-    node.replace_child(at, &child);
+    node.set_child_count(at, count);
 }

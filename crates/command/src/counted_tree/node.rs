@@ -8,9 +8,9 @@
 //!
 //! `varint` has the encoding of numbers.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use storage::StorageError;
 
 use super::{CHILDREN_KEPT, ENTRIES_MAX, NODE_BYTES_MAX};
@@ -19,6 +19,8 @@ use crate::varint::{put_bytes, put_varint, Rest, VARINT_BYTES_MAX};
 const VERSION: u8 = 1;
 const KIND_LEAF: u8 = 0;
 const KIND_INNER: u8 = 1;
+/// Bytes that the first change of a node allocates for further ones.
+const GROWTH: usize = 64;
 
 /// A child of an inner node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,12 +43,68 @@ impl Child {
     }
 }
 
+/// The encoded entries of a node.
+#[derive(Clone, Debug)]
+enum Entries {
+    /// Part of the node's row.
+    OfRow(Bytes),
+    /// The bytes of a node that has changed.
+    Own(Vec<u8>),
+}
+
+impl Deref for Entries {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Entries::OfRow(bytes) => bytes,
+            Entries::Own(bytes) => bytes,
+        }
+    }
+}
+
+impl Entries {
+    fn slice(&self, range: Range<usize>) -> Bytes {
+        match self {
+            Entries::OfRow(bytes) => bytes.slice(range),
+            Entries::Own(bytes) => Bytes::copy_from_slice(&bytes[range]),
+        }
+    }
+
+    /// Returns the bytes for a change. Those of a row are copied first.
+    fn own(&mut self) -> &mut Vec<u8> {
+        if let Entries::OfRow(bytes) = self {
+            *self = Entries::Own(bytes.to_vec());
+        }
+        match self {
+            Entries::Own(bytes) => bytes,
+            Entries::OfRow(_) => unreachable!("they were copied"),
+        }
+    }
+
+    /// Replaces some of the bytes.
+    fn replace(&mut self, range: Range<usize>, new: &[u8]) {
+        match self {
+            Entries::Own(bytes) if range.len() == new.len() => bytes[range].copy_from_slice(new),
+            Entries::Own(bytes) => drop(bytes.splice(range, new.iter().copied())),
+            // The bytes that go may be very many, so they are not copied first.
+            Entries::OfRow(bytes) => {
+                let mut own = Vec::with_capacity(bytes.len() - range.len() + new.len() + GROWTH);
+                own.extend_from_slice(&bytes[..range.start]);
+                own.extend_from_slice(new);
+                own.extend_from_slice(&bytes[range.end..]);
+                *self = Entries::Own(own);
+            }
+        }
+    }
+}
+
 /// A node. Its entries stay in the encoding of the row, so a change of one of them moves bytes and
-/// decodes nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// decodes no other.
+#[derive(Clone, Debug)]
 pub(super) struct Node {
     is_leaf: bool,
-    entries: Bytes,
+    entries: Entries,
     /// The offset at which each entry begins.
     starts: Vec<u32>,
 }
@@ -54,7 +112,7 @@ pub(super) struct Node {
 impl Node {
     /// Returns a leaf without items.
     pub fn leaf() -> Node {
-        Node { is_leaf: true, entries: Bytes::new(), starts: Vec::new() }
+        Node { is_leaf: true, entries: Entries::Own(Vec::new()), starts: Vec::new() }
     }
 
     pub fn inner(children: &[Child]) -> Node {
@@ -130,7 +188,7 @@ impl Node {
         &self.entries[self.item_range(at)]
     }
 
-    /// Returns an item that shares the node's memory.
+    /// Returns an item. It shares the memory of the node's row, if the node has not changed.
     pub fn shared_item(&self, at: usize) -> Bytes {
         self.entries.slice(self.item_range(at))
     }
@@ -173,6 +231,17 @@ impl Node {
         self.splice(at..at + 1, Some(&child.encode()));
     }
 
+    /// Changes the number of items below a child.
+    pub fn set_child_count(&mut self, at: usize, count: u64) {
+        let mut reader = self.reader(at);
+        let number = reader.varint();
+        let from = reader.at;
+        let range = number.and_then(|_| reader.varint()).map(|_| from..reader.at);
+        let mut new = Vec::with_capacity(VARINT_BYTES_MAX);
+        put_varint(count, &mut new);
+        self.replace_bytes(range.expect("entries are checked when they are decoded"), &new, at + 1);
+    }
+
     pub fn remove(&mut self, at: usize) {
         self.splice(at..at + 1, None);
     }
@@ -180,7 +249,10 @@ impl Node {
     /// Removes the entries from a position on and returns them.
     pub fn split_off(&mut self, at: usize) -> Node {
         let start = self.start(at);
-        let entries = self.entries.split_off(start);
+        let kept = self.entries.own();
+        let entries = Entries::Own(kept.split_off(start));
+        // A large item may have gone.
+        kept.shrink_to_fit();
         let starts = self.starts.split_off(at).into_iter().map(|moved| moved - start as u32).collect();
         Node { is_leaf: self.is_leaf, entries, starts }
     }
@@ -188,25 +260,30 @@ impl Node {
     /// Appends the entries of another node of the same kind.
     pub fn append(&mut self, other: &Node) {
         let offset = self.entries.len() as u32;
-        self.entries = [&self.entries[..], &other.entries].concat().into();
+        self.entries.own().extend_from_slice(&other.entries);
         self.starts.extend(other.starts.iter().map(|start| start + offset));
     }
 
     /// Replaces up to one entry by up to one entry.
     fn splice(&mut self, range: Range<usize>, entry: Option<&[u8]>) {
-        let (from, to) = (self.start(range.start), self.start(range.end));
-        let new = entry.unwrap_or_default();
-        let mut entries = BytesMut::with_capacity(self.entries.len() - (to - from) + new.len());
-        entries.put_slice(&self.entries[..from]);
-        entries.put_slice(new);
-        entries.put_slice(&self.entries[to..]);
-        self.entries = entries.freeze();
+        let bytes = self.start(range.start)..self.start(range.end);
+        let start = bytes.start as u32;
+        self.replace_bytes(bytes, entry.unwrap_or_default(), range.end);
+        self.starts.splice(range, entry.map(|_| start));
+    }
+
+    /// Replaces bytes, and moves the entries from `behind` on.
+    fn replace_bytes(&mut self, range: Range<usize>, new: &[u8], behind: usize) {
+        let (old_len, new_len) = (range.len(), new.len());
+        self.entries.replace(range, new);
+        if old_len == new_len {
+            return;
+        }
         // The values are below 4 GiB: an item is an argument, and a node of more than 2 KiB is
         // divided.
-        for start in &mut self.starts[range.end..] {
-            *start = (*start as usize - to + from + new.len()) as u32;
+        for start in &mut self.starts[behind..] {
+            *start = (*start as usize + new_len - old_len) as u32;
         }
-        self.starts.splice(range, entry.map(|_| from as u32));
     }
 
     pub fn encode(&self, next_number: u64) -> Bytes {
@@ -233,19 +310,29 @@ impl Node {
         let next_number = rest.varint().ok_or_else(corrupt)?;
         let first = rest.at;
         let mut starts = Vec::with_capacity(ENTRIES_MAX);
-        let mut count = 0u64;
-        while rest.at < row.len() {
-            starts.push((rest.at - first) as u32);
-            let added = match is_leaf {
-                true => rest.bytes().map(|_| 1),
-                false => rest.child().map(|(_, count, _)| count),
-            };
-            count = added.and_then(|added| count.checked_add(added)).ok_or_else(corrupt)?;
+        if is_leaf {
+            while rest.at < row.len() {
+                starts.push((rest.at - first) as u32);
+                rest.bytes().ok_or_else(corrupt)?;
+            }
+        } else {
+            let mut count = 0u64;
+            while rest.at < row.len() {
+                starts.push((rest.at - first) as u32);
+                let (_, added, _) = rest.child().ok_or_else(corrupt)?;
+                count = count.checked_add(added).ok_or_else(corrupt)?;
+            }
+            if starts.is_empty() {
+                return Err(corrupt());
+            }
         }
-        if !is_leaf && starts.is_empty() {
-            return Err(corrupt());
-        }
-        Ok((Node { is_leaf, entries: row.slice(first..), starts }, next_number))
+        Ok((Node { is_leaf, entries: Entries::OfRow(row.slice(first..)), starts }, next_number))
+    }
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Node) -> bool {
+        self.is_leaf == other.is_leaf && *self.entries == *other.entries && self.starts == other.starts
     }
 }
 
@@ -256,6 +343,7 @@ fn encoded_item(item: &[u8]) -> Vec<u8> {
 }
 
 impl Rest<'_> {
+    #[inline(always)]
     fn child(&mut self) -> Option<(u64, u64, Range<usize>)> {
         Some((self.varint()?, self.varint()?, self.bytes()?))
     }
@@ -300,6 +388,27 @@ mod tests {
             let mut changed = row.to_vec();
             changed[cut % row.len()] = byte;
             let _ = Node::decode(&changed.into());
+        }
+    }
+
+    #[test]
+    fn the_count_of_a_child_is_set_in_its_place() {
+        let counts = [0, 1, 127, 128, 16_383, 16_384, u64::MAX / 8];
+        let child =
+            |number, count| Child { number, count, least: Bytes::from(vec![b'x'; number as usize % 200]) };
+        for before in counts {
+            let children: Vec<Child> = [130, 2, 300].map(|number| child(number, before)).to_vec();
+            for (at, after) in (0..3).flat_map(|at| counts.map(|after| (at, after))) {
+                let of_row = Node::decode(&Node::inner(&children).encode(7)).unwrap().0;
+                for node in [Node::inner(&children), of_row] {
+                    let (mut set, mut replaced) = (node.clone(), node);
+                    set.set_child_count(at, after);
+                    replaced.replace_child(at, &Child { count: after, ..children[at].clone() });
+                    assert_eq!(set, replaced);
+                    assert_eq!(set.encode(7), replaced.encode(7));
+                    assert_eq!(Node::decode(&set.encode(7)).unwrap().0, set);
+                }
+            }
         }
     }
 

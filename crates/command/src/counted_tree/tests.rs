@@ -165,7 +165,7 @@ proptest! {
                         let at = rank_of(at, model.len());
                         for _ in 0..count {
                             let Some(at) = model.len().checked_sub(1).map(|last| at.min(last)) else { break };
-                            assert_eq!(tree.remove(exec, at as u64).unwrap(), model.remove(at));
+                            assert_eq!(tree.remove(exec, Sought::Rank(at as u64)).unwrap(), model.remove(at));
                         }
                     }
                     Op::Replace { at, length } if !model.is_empty() => {
@@ -225,7 +225,9 @@ proptest! {
                     let item = item(&number);
                     if is_removed && model.remove(&item) {
                         let rank = tree.rank(exec, &|other| other < &item[..]).unwrap();
-                        assert_eq!(tree.remove(exec, rank).unwrap(), item);
+                        let order = |other: &[u8]| other.cmp(&item[..]);
+                        let sought = if number.1 % 2 == 0 { Sought::Rank(rank) } else { Sought::Order(&order) };
+                        assert_eq!(tree.remove(exec, sought).unwrap(), item);
                     } else if !is_removed && model.insert(item.clone()) {
                         tree.insert(exec, Place::Behind(&|other| other <= &item[..]), item.clone()).unwrap();
                     }
@@ -299,7 +301,7 @@ fn one_item_of_many_costs_a_node_of_each_level() {
         let mut tree = Tree::open(&key(), GENERATION, |_, _| Bytes::new());
         assert_eq!(tree.get(&exec, rank).unwrap(), Some(Bytes::from(rank.to_string())));
         assert_eq!(counting.rows.take(), 3);
-        tree.remove(&exec, rank).unwrap();
+        tree.remove(&exec, Sought::Rank(rank)).unwrap();
         tree.flush(&mut exec);
         assert_eq!(counting.rows.take(), 3);
         let writes = txn.finish().0.rows;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use resp::Reply;
 
 use super::{rank_at, replace, tree, TREE};
-use crate::counted_tree::{Direction, Place, Writing};
+use crate::counted_tree::{Direction, Place, Sought, Writing};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::integer;
@@ -76,7 +76,7 @@ pub(crate) fn lrem(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     ranks.sort_unstable();
     let mut writing = Writing::begin(exec, &key, TREE, Some(list));
     for rank in ranks.iter().rev() {
-        writing.remove(exec, *rank)?;
+        writing.remove(exec, Sought::Rank(*rank))?;
     }
     writing.finish(exec);
     Ok(Reply::Int(ranks.len() as i64))
@@ -96,10 +96,10 @@ pub(crate) fn ltrim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     } else if removed > 0 {
         let mut writing = Writing::begin(exec, &key, TREE, Some(list));
         for _ in behind..list.len {
-            writing.remove(exec, behind)?;
+            writing.remove(exec, Sought::Rank(behind))?;
         }
         for _ in 0..first {
-            writing.remove(exec, 0)?;
+            writing.remove(exec, Sought::Rank(0))?;
         }
         writing.finish(exec);
     } else {
@@ -128,7 +128,7 @@ pub(super) fn remove_ranks(
     }
     let mut writing = Writing::begin(exec, key, TREE, Some(list));
     for _ in 0..count {
-        writing.remove(exec, first)?;
+        writing.remove(exec, Sought::Rank(first))?;
     }
     writing.finish(exec);
     Ok(())

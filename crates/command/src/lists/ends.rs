@@ -4,7 +4,7 @@ use bytes::Bytes;
 use resp::Reply;
 
 use super::{bulks, push, tree, TREE};
-use crate::counted_tree::{Direction, Writing};
+use crate::counted_tree::{Direction, Sought, Writing};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::integer_or;
@@ -101,7 +101,7 @@ fn take_one(exec: &Exec<'_, '_>, writing: &mut Writing<'_>, end: Direction) -> C
         Direction::Forward => 0,
         Direction::Backward => writing.new.len.saturating_sub(1),
     };
-    writing.remove(exec, rank)
+    writing.remove(exec, Sought::Rank(rank))
 }
 
 pub(crate) fn lmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

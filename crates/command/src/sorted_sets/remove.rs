@@ -4,7 +4,7 @@ use bytes::Bytes;
 use resp::Reply;
 
 use super::range::{interval, By, Range};
-use super::{rank, remove_ranks, tree, Changing};
+use super::{remove_ranks, tree, Changing};
 use crate::exec::{CommandResult, Exec};
 
 pub(crate) fn zrem(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -14,8 +14,7 @@ pub(crate) fn zrem(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut removed = 0;
     for name in &args[2..] {
         if let Some(score) = changing.score(exec, name)? {
-            let rank = rank(exec, &changing.writing.tree, score, name)?;
-            changing.remove_rank(exec, rank)?;
+            changing.remove(exec, (score, name))?;
             removed += 1;
         }
     }
