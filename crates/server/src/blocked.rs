@@ -84,8 +84,8 @@ pub struct Blocked {
     count: AtomicUsize,
     /// The number of clients that wait for streams.
     of_streams: AtomicUsize,
-    /// The number of the last client that has come to wait for a stream.
-    last_of_streams: AtomicU64,
+    /// The number of the last client that has come.
+    last: AtomicU64,
     ready: mpsc::UnboundedSender<Place>,
     places: Mutex<Option<mpsc::UnboundedReceiver<Place>>>,
 }
@@ -97,7 +97,7 @@ impl Default for Blocked {
             state: Mutex::default(),
             count: AtomicUsize::new(0),
             of_streams: AtomicUsize::new(0),
-            last_of_streams: AtomicU64::new(0),
+            last: AtomicU64::new(0),
             ready,
             places: Mutex::new(Some(places)),
         }
@@ -288,15 +288,12 @@ impl Blocked {
             ends_with: None,
             answer: sender,
         };
-        let is_of_stream = wait.awaited == Awaited::Stream;
-        state.of_streams += usize::from(is_of_stream);
+        state.of_streams += usize::from(wait.awaited == Awaited::Stream);
         state.waiters.insert(number, waiter);
         self.count_in(&state);
-        if is_of_stream {
-            // This is stored last: a thread that reads this number then also sees this client in
-            // the counts.
-            self.last_of_streams.store(number, Ordering::SeqCst);
-        }
+        // This is stored last: a thread that reads this number then also sees this client in the
+        // counts.
+        self.last.store(number, Ordering::SeqCst);
         drop(state);
         Seat { blocked: self.clone(), number, answer, free }
     }
@@ -325,25 +322,24 @@ impl Blocked {
         places.iter().for_each(|place| self.look_at(place));
     }
 
-    /// Returns the number of the last client that has come to wait for a stream.
-    pub fn last_of_streams(&self) -> u64 {
-        self.last_of_streams.load(Ordering::SeqCst)
+    /// Returns the number of the last client that has come.
+    pub fn last(&self) -> u64 {
+        self.last.load(Ordering::SeqCst)
     }
 
-    /// Has attempts proposed for the streams of the clients that came after a client. An `XREAD`
-    /// reads the rows as they are, so it may have looked between [`fed_by`](Self::fed_by), which
-    /// did not know it yet, and the write.
+    /// Has attempts proposed for the keys of the clients that came after a client. An attempt that
+    /// reads the rows as they are may have looked between [`fed_by`](Self::fed_by), which did not
+    /// know its client yet, and the write.
     pub fn look_at_those_behind(&self, last: u64) {
-        if self.last_of_streams() == last {
+        if self.last() == last {
             return;
         }
-        let places: Vec<Place> = {
+        let places: BTreeSet<Place> = {
             let state = self.state.lock();
             let behind = state.waiters.range(last + 1..).map(|(_, waiter)| waiter);
-            let of_streams = behind.filter(|waiter| waiter.wait.awaited == Awaited::Stream);
-            of_streams
-                .flat_map(|waiter| {
-                    waiter.wait.keys.iter().map(|key| (waiter.item.db, key.clone(), Awaited::Stream))
+            behind
+                .flat_map(|Waiter { item, wait, .. }| {
+                    wait.keys.iter().map(|key| (item.db, key.clone(), wait.awaited))
                 })
                 .collect()
         };

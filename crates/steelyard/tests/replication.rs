@@ -192,6 +192,16 @@ fn writes_of_nothing(stores: &Stores, writes: u64) -> u64 {
     after
 }
 
+/// Returns the number of commands, of `times` sent to a store, that the leader has answered without
+/// an entry.
+fn without_entry(stores: &Stores, store: usize, times: u64, command: &[&str]) -> u64 {
+    let leader = &stores.all[stores.leader(REGION)];
+    let before = leader.count("writes_of_nothing");
+    let mut wire = Wire::open(stores.all[store].client);
+    (0..times).for_each(|_| assert!(matches!(wire.call(command), Reply::Int(0) | Reply::NilArray)));
+    leader.count("writes_of_nothing") - before
+}
+
 #[test]
 fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
     const READS: u64 = 200;
@@ -216,8 +226,21 @@ fn no_store_answers_by_a_lease_once_the_cluster_has_agreed_on_read_index() {
     assert_eq!(row(&stores)["value"], "lease");
     let (by_lease, _) = read_at_leader(&stores);
     assert!(by_lease > READS / 2, "{by_lease} of {READS} by lease");
-    let without_entry = writes_of_nothing(&stores, READS);
-    assert!(without_entry > READS / 2, "{without_entry} of {READS} without an entry");
+    let of_nothing = writes_of_nothing(&stores, READS);
+    assert!(of_nothing > READS / 2, "{of_nothing} of {READS} without an entry");
+    let leader = stores.leader(REGION);
+    let follower = (leader + 1) % 3;
+    let polling = ["BLPOP", "gone", "none", "0.001"];
+    let found = without_entry(&stores, leader, READS, &polling);
+    assert!(found > READS / 2, "{found} of {READS} polls without an entry");
+    // The follower may have executed more than the leader.
+    for command in [&polling[..], &["DEL", "gone"]] {
+        assert_eq!(without_entry(&stores, follower, 20, command), 0);
+    }
+    let (_, by_read_index) = reads_of(&stores.all[leader]);
+    let read = Wire::open(stores.all[follower].client).call(&["XREAD", "STREAMS", "gone", "0"]);
+    assert_eq!(read, Reply::NilArray);
+    assert!(reads_of(&stores.all[leader]).1 > by_read_index, "not by lease");
 
     assert!(config(&stores, &["strong-reads", "leases"])
         .unwrap_err()

@@ -265,16 +265,25 @@ fn all_clients_of_a_stream_get_their_turn_but_those_of_a_group_without_new_entri
 }
 
 #[test]
-fn a_client_that_comes_during_a_write_has_its_stream_looked_at() {
-    let blocked = Arc::new(Blocked::default());
-    let before = blocked.last_of_streams();
-    // The writes are examined now. Then the client comes, and its first attempt reads the rows
-    // before they are written.
-    let seat = enter(&blocked, 1, "XREAD BLOCK 0 STREAMS s 1");
-    blocked.waits(&seat);
-    assert!(blocked.next(&stream("s"), 1).is_empty());
-    blocked.look_at_those_behind(before);
-    assert_eq!(numbers(&blocked.next(&stream("s"), 1)), [1]);
-    // Nobody came since.
-    blocked.look_at_those_behind(blocked.last_of_streams());
+fn a_client_that_comes_during_a_write_has_its_keys_looked_at() {
+    let cases =
+        [("XREAD BLOCK 0 STREAMS s 1", vec![stream("s")]), ("BLPOP a b 0", vec![place("a"), place("b")])];
+    for (line, places) in cases {
+        let blocked = Arc::new(Blocked::default());
+        let before = blocked.last();
+        // The writes are examined now. Then the client comes, and its first attempt reads the rows
+        // before they are written.
+        let seat = enter(&blocked, 1, line);
+        blocked.waits(&seat);
+        assert!(places.iter().all(|place| blocked.next(place, 1).is_empty()), "{line}");
+        blocked.look_at_those_behind(before);
+        for place in &places {
+            let attempts = blocked.next(place, 1);
+            assert_eq!(numbers(&attempts), [1], "{line}");
+            blocked.ended(place, &attempts, vec![nothing()]);
+        }
+        // Nobody came since.
+        blocked.look_at_those_behind(blocked.last());
+        assert!(places.iter().all(|place| blocked.next(place, 1).is_empty()), "{line}");
+    }
 }

@@ -25,7 +25,7 @@ use storage::KeyCounts;
 use tokio::sync::oneshot;
 use types::{BootNanos, UnixMillis};
 
-use super::REPLY_BYTES_MAX;
+use super::{Origin, REPLY_BYTES_MAX};
 use crate::clock;
 use crate::engine::Counted;
 use crate::loops::ToWorker;
@@ -65,12 +65,13 @@ impl Store {
         region: &Arc<RegionShared>,
         version: u64,
         items: Arc<Vec<Item>>,
+        origin: Origin,
         deadline: Instant,
     ) -> Result<Answers, NotDone> {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.regions.touch(region);
         let now = clock::boot_nanos();
-        let may_use_lease = self.membership.may_use_lease();
+        let may_use_lease = self.membership.may_use_lease() && !origin.may_be_ahead(&items);
         if may_use_lease {
             self.want_lease(region, now);
         }
@@ -430,7 +431,7 @@ mod tests {
         let version = region.newest().epoch.version;
         let reading = tokio::spawn(async move {
             let deadline = Instant::now() + std::time::Duration::from_secs(60);
-            store.read(&region, version, Arc::new(vec![item("GET key")]), deadline).await
+            store.read(&region, version, Arc::new(vec![item("GET key")]), Origin::Here, deadline).await
         });
         let granted = loop {
             match fixture.told().next() {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use resp::Reply;
 
+use super::Origin;
 use crate::proposals::{cluster_down, unknown_outcome, Answers, NotDone};
 use crate::regions::RegionShared;
 use crate::store::Store;
@@ -153,7 +154,8 @@ impl Store {
             let changed = self.regions.leader_changes.notified();
             match region.leader() {
                 Some(leader) if leader == self.id => {
-                    match self.execute_here(region, version, items.clone(), deadline).await {
+                    let from = Origin::Here;
+                    match self.execute_here(region, version, items.clone(), from, deadline).await {
                         Ok(answers) => return Ok(answers),
                         Err(NotDone::Error(error)) => return Err(error),
                         // Only an operator's order lets the region continue, so the commands do not
@@ -313,12 +315,13 @@ mod tests {
         split(&fixture);
         let flush = Arc::new(vec![item("FLUSHALL SYNC")]);
         let deadline = Instant::now() + Duration::from_secs(60);
-        let refused = fixture.store.execute_here(&one, version, flush.clone(), deadline).await;
+        let refused = fixture.store.execute_here(&one, version, flush.clone(), Origin::Here, deadline).await;
         assert!(matches!(refused, Err(NotDone::NotLeader)));
         assert!(fixture.told().next().is_none());
         let store = fixture.store.clone();
-        let running =
-            tokio::spawn(async move { store.execute_here(&one, version + 1, flush, deadline).await.is_ok() });
+        let running = tokio::spawn(async move {
+            store.execute_here(&one, version + 1, flush, Origin::Here, deadline).await.is_ok()
+        });
         next(&fixture).await.client.answer(Outcome::Applied(vec![Some(Reply::OK)]));
         assert!(running.await.unwrap());
     }

@@ -271,7 +271,7 @@ pub(super) fn carry_out(parts: &Parts, effect: ApplyEffect<Asker>, entries: usiz
             let row_bytes =
                 |(row, value): &(Bytes, Option<Bytes>)| row.len() + value.as_ref().map_or(0, Bytes::len);
             let bytes: usize = writes.rows.iter().map(row_bytes).sum();
-            let last = parts.blocked.last_of_streams();
+            let last = parts.blocked.last();
             let fed = parts.blocked.fed_by(&writes);
             parts.engine.write(writes);
             fed.iter().for_each(|place| parts.blocked.look_at(place));
