@@ -9,9 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
-use mio::{Events, Poll, Token, Waker};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
 use node::{Answer, Input, Outcome};
 use parking_lot::Mutex;
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
+use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::time::Timespec;
 use tokio::sync::oneshot;
 
 use crate::connections::{ConnectionSlot, ListenerKind, Moving};
@@ -86,18 +91,18 @@ pub struct Stopped;
 pub struct LoopSender {
     queue: Sender<ToLoop>,
     sleeps: Arc<AtomicBool>,
-    waker: Arc<Waker>,
+    waker: Arc<OwnedFd>,
 }
 
 impl LoopSender {
     pub fn send(&self, message: ToLoop) -> Result<(), Stopped> {
         self.queue.send(message).map_err(|_| Stopped)?;
-        // Pairs with the fence in `LoopInbox::wait`: either this thread sees that the loop sleeps,
-        // or the loop sees the message.
+        // Pairs with the fences in `LoopInbox`: either this thread sees that the loop sleeps, or
+        // the loop sees the message.
         fence(Ordering::SeqCst);
         if self.sleeps.load(Ordering::Relaxed) && self.sleeps.swap(false, Ordering::Relaxed) {
-            // A full counter of the event wakes the loop as well.
-            let _ = self.waker.wake();
+            // The counter of the event never gets full.
+            let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
         }
         Ok(())
     }
@@ -108,12 +113,38 @@ pub struct LoopInbox {
     pub poll: Poll,
     queue: Receiver<ToLoop>,
     sleeps: Arc<AtomicBool>,
-    /// Keeps the event open. If the last sender closed the event before the loop has seen a
+    /// Open as long as this end. If the last sender closed the event before the loop has seen a
     /// wake-up, the wake-up would be lost.
-    _waker: Arc<Waker>,
+    waker: Arc<OwnedFd>,
 }
 
 impl LoopInbox {
+    /// Waits for a message or one of these sockets, until the timeout at most. What comes to the
+    /// other sockets does not end this.
+    pub fn rest<'s>(
+        &mut self,
+        timeout: Duration,
+        sockets: impl Iterator<Item = BorrowedFd<'s>>,
+    ) -> io::Result<()> {
+        // The counter still holds the wake-ups that have ended waits for sockets.
+        let _ = rustix::io::read(&self.waker, &mut [0; 8]);
+        let waker = PollFd::new(&self.waker, PollFlags::IN);
+        let sockets = sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN));
+        let mut awaited: Vec<_> = std::iter::once(waker).chain(sockets).collect();
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        self.sleeps.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let waited = match self.queue.is_empty() {
+            true => poll(&mut awaited, Some(&timeout)),
+            false => Ok(0),
+        };
+        self.sleeps.store(false, Ordering::Relaxed);
+        match waited {
+            Err(Errno::INTR) | Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Waits for a socket or a message, until the timeout at most.
     pub fn wait(&mut self, events: &mut Events, timeout: Duration) -> io::Result<()> {
         let mut timeout = timeout;
@@ -139,10 +170,11 @@ impl LoopInbox {
 
 fn channel() -> io::Result<(LoopSender, LoopInbox)> {
     let poll = Poll::new()?;
-    let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+    let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+    poll.registry().register(&mut SourceFd(&waker.as_raw_fd()), WAKER, Interest::READABLE)?;
     let (sender, queue) = crossbeam_channel::unbounded();
     let sleeps = Arc::new(AtomicBool::new(false));
-    let inbox = LoopInbox { poll, queue, sleeps: sleeps.clone(), _waker: waker.clone() };
+    let inbox = LoopInbox { poll, queue, sleeps: sleeps.clone(), waker: waker.clone() };
     Ok((LoopSender { queue: sender, sleeps, waker }, inbox))
 }
 
@@ -239,7 +271,57 @@ impl WorkerSender {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
     use super::*;
+
+    #[test]
+    fn a_loop_that_rests_is_woken_by_messages_and_by_the_sockets_it_is_told() {
+        const REST: Duration = Duration::from_millis(900);
+        let (sender, mut inbox) = channel().unwrap();
+        let pair = || {
+            let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+            there.write_all(b"x").unwrap();
+            here.set_nonblocking(true).unwrap();
+            let mut here = mio::net::UnixStream::from_std(here);
+            inbox.poll.registry().register(&mut here, Token(7), Interest::READABLE).unwrap();
+            (here, there)
+        };
+        let (client, _its_end) = pair();
+        let (lane, _other_store) = pair();
+        let mut rests = |sockets: &[&mio::net::UnixStream]| {
+            let began = std::time::Instant::now();
+            inbox.rest(REST, sockets.iter().map(|socket| socket.as_fd())).unwrap();
+            began.elapsed() >= REST
+        };
+        assert!(rests(&[]), "the client's request can wait");
+        assert!(!rests(&[&lane]));
+        sender.send(ToLoop::Stop).unwrap();
+        assert!(!rests(&[]), "a message is there");
+        assert!(inbox.try_recv().is_some());
+        // A message that comes during a rest ends it.
+        let sending = std::thread::spawn(move || {
+            while !sender.sleeps.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            sender.send(ToLoop::Stop).unwrap();
+            sender
+        });
+        assert!(!{
+            let began = std::time::Instant::now();
+            inbox.rest(REST, std::iter::empty()).unwrap();
+            began.elapsed() >= REST
+        });
+        let _sender = sending.join().unwrap();
+        assert!(inbox.try_recv().is_some());
+        // The wake-up does not shorten the next one, and the sockets were only put off.
+        inbox.rest(Duration::from_millis(1), std::iter::empty()).unwrap();
+        let mut events = Events::with_capacity(8);
+        inbox.wait(&mut events, REST).unwrap();
+        assert!(events.iter().any(|event| event.token() == Token(7)));
+        drop((client, lane));
+    }
 
     /// After a lost wake-up the loop would sleep until the timeout.
     #[test]
@@ -253,6 +335,9 @@ mod tests {
         let mut received = 0;
         while received < count {
             let began = std::time::Instant::now();
+            if received % 3 == 0 {
+                inbox.rest(Duration::from_millis(900), std::iter::empty()).unwrap();
+            }
             inbox.wait(&mut events, Duration::from_secs(20)).unwrap();
             assert!(began.elapsed() < Duration::from_secs(10), "{received} of {count}");
             while inbox.try_recv().is_some() {

@@ -57,6 +57,10 @@ const HANDSHAKE_TIME_CROWDED: Duration = Duration::from_secs(10);
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which connections that wait for memory are tried again.
 const MEMORY_POLL: Duration = Duration::from_millis(5);
+/// Maximum time for which a loop lets the writes of its clients gather while others are in the log.
+const REST: Duration = Duration::from_micros(100);
+/// Time after a read in which a loop does not rest.
+const READS_PAUSE: Duration = Duration::from_millis(5);
 /// Interval of looks at the end of a pause.
 const PAUSE_POLL: Duration = Duration::from_millis(10);
 
@@ -90,6 +94,10 @@ pub struct Loop {
     answered: Vec<(u64, Duration)>,
     /// The counts of the same commands.
     tallied: Tallied,
+    /// The number of parts that clients wait for and that the groups have not answered.
+    submitted: usize,
+    /// The time of the last request that needed more than an entry of the log, or none.
+    last_read: Instant,
     now: Instant,
     next_look: Instant,
     /// True during a planned stop, in which each connection is closed once its requests are
@@ -126,6 +134,8 @@ impl Loop {
             asks: Vec::new(),
             answered: Vec::new(),
             tallied: Tallied::default(),
+            submitted: 0,
+            last_read: now,
             now,
             next_look: now + LOOK_PERIOD,
             closes: false,
@@ -146,7 +156,13 @@ impl Loop {
         let mut events = Events::with_capacity(EVENTS_MAX);
         let mut turn_time = TurnTime::new();
         while !self.stops {
-            let timeout = self.timeout();
+            let mut timeout = self.timeout();
+            if let Some(rest) = self.rest(timeout) {
+                if let Err(error) = self.inbox.rest(rest, self.lanes.sockets()) {
+                    self.store.ends.fatal(&format!("cannot wait for messages: {error}"));
+                }
+                timeout = self.timeout();
+            }
             if let Err(error) = self.inbox.wait(&mut events, timeout) {
                 self.store.ends.fatal(&format!("cannot wait for sockets: {error}"));
             }
@@ -184,6 +200,16 @@ impl Loop {
                 self.close_late_strangers();
             }
         }
+    }
+
+    /// Returns the time for which the loop does not look at its clients, if it is to rest.
+    ///
+    /// Clients whose writes are in the log wait for its sync, and so will those that send writes
+    /// meanwhile. A wake-up for each of these would cost them and this loop more than the write.
+    fn rest(&self, timeout: Duration) -> Option<Duration> {
+        let rest = timeout.min(REST);
+        let serves_reads = self.now.saturating_duration_since(self.last_read) < READS_PAUSE;
+        (!rest.is_zero() && self.submitted > 0 && !serves_reads).then_some(rest)
     }
 
     fn timeout(&self) -> Duration {

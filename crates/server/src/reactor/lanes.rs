@@ -5,6 +5,7 @@
 //! accepted it, which reads that frame.
 
 use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use mio::event::Event;
@@ -70,6 +71,11 @@ impl Lanes {
             open.is_readable = true;
             open.is_end_near |= event.is_read_closed() || event.is_error();
         }
+    }
+
+    /// Returns the sockets of the lanes.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.slots.iter().flatten().map(|open| open.stream.as_fd())
     }
 
     pub fn are_ready(&self) -> bool {

@@ -138,6 +138,10 @@ impl Loop {
             if !self.advance(connection) {
                 return Then::Ends;
             }
+            if commands > 0 && connection.session.is_idle() {
+                // The commands are answered already.
+                self.last_read = self.now;
+            }
         }
         Then::GoesOn
     }
@@ -276,6 +280,9 @@ impl Loop {
         let Ask { number, part } = ask;
         let deadline = self.now + self.store.config.request_timeout;
         let (store, kind) = (self.store.clone(), connection.kind);
+        if !matches!(part, Part::Commands { kind: Kind::Writes, .. }) {
+            self.last_read = self.now;
+        }
         match part {
             Part::Commands { region, kind: Kind::Writes, items } => {
                 match self.find_nothing(connection, &region, &items) {
@@ -298,6 +305,7 @@ impl Loop {
                         None => drop(store.worker.step(node::Input::Submit(submit))),
                     }
                     let began = self.now;
+                    self.submitted += 1;
                     connection.submitted.push(Submitted { number, region, items, began, deadline });
                     return true;
                 }
@@ -435,6 +443,7 @@ impl Loop {
     pub(super) fn take_outcomes(&mut self, outcomes: Vec<(PartId, Outcome)>) {
         // The groups may have executed for long since the round began.
         let now = Instant::now();
+        self.submitted = self.submitted.saturating_sub(outcomes.len());
         for (part, outcome) in outcomes {
             let Some(mut connection) = self.take(part.connection) else { continue };
             let submitted = connection.submitted.iter().position(|of| of.number == part.number);
