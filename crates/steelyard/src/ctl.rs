@@ -465,7 +465,9 @@ fn explained(failure: AdminFailure) -> anyhow::Error {
     match failure {
         AdminFailure::Answered { message, .. } => anyhow!(message),
         AdminFailure::Silent(message) => {
-            anyhow!("{message} (is a store running there? see --admin and --port)")
+            anyhow!(
+                "{message} (is a store running there, with TLS or without? see --admin, --port and --tls)"
+            )
         }
     }
 }

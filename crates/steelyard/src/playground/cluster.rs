@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -276,7 +276,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Writes the command as a shell script, so that a killed store can be restarted by hand.
+    /// Writes the command as a shell script, so that a killed store can be restarted by hand. Only
+    /// the owner can read it, because a password may be among the arguments.
     fn write_script(&self, path: &Path) -> anyhow::Result<()> {
         let mut words = vec!["exec env".to_owned()];
         for (name, value) in &self.environment {
@@ -291,8 +292,9 @@ impl Store {
             words.join(" "),
             quoted(&self.log.to_string_lossy())
         );
-        std::fs::write(path, script)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?;
+        let _ = std::fs::remove_file(path);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o700).open(path)?;
+        file.write_all(script.as_bytes())?;
         Ok(())
     }
 
