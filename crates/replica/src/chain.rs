@@ -461,6 +461,14 @@ fn largest(message: &Message) -> u64 {
     message.get_entries().iter().map(|entry| entry.data.len() as u64).max().unwrap_or(0)
 }
 
+/// Returns the largest commit index that a message of a leader announces to those who get it.
+pub fn announced_commit(message: &Message) -> LogIndex {
+    let is_append = message.get_msg_type() == MessageType::MsgAppend;
+    let route = Some(&message.context).filter(|_| is_append).and_then(|context| Route::decode(context));
+    let hops = route.into_iter().flat_map(|route| route.hops).filter_map(|hop| hop.commit);
+    hops.fold(message.commit, LogIndex::max)
+}
+
 /// Returns the bytes of the message's entries.
 pub(crate) fn bytes_of(message: &Message) -> u64 {
     message.get_entries().iter().map(|entry| entry.data.len() as u64).sum()
@@ -490,6 +498,23 @@ mod tests {
         };
         message.set_entries((0..entries).map(entry).collect::<Vec<_>>().into());
         message
+    }
+
+    #[test]
+    fn a_message_announces_the_largest_commit_index_of_its_way() {
+        let route = |commits: &[Option<LogIndex>]| {
+            let hops = commits.iter().map(|&commit| Hop { peer: 3, store: 103, commit });
+            Route { takes: true, is_relayed: false, hops: hops.collect() }.encode()
+        };
+        let mut message = append(2, 7, 1, 5);
+        assert_eq!(announced_commit(&message), 5);
+        for (commits, expected) in [(&[Some(4), None][..], 5), (&[None, Some(6)], 6)] {
+            message.context = route(commits).into();
+            assert_eq!(announced_commit(&message), expected);
+        }
+        // The context of other messages is no route.
+        message.set_msg_type(MessageType::MsgHeartbeat);
+        assert_eq!(announced_commit(&message), 5);
     }
 
     fn chain() -> Chain {

@@ -53,7 +53,7 @@ pub use action::{
     Action, Committed, DropReason, Fatal, Input, Lane, LogBatch, PeerProgress, PeerReport, PeerSeed,
     RecoveryRefusal, Refusal, RegionStatus, RegionWrite, Restart, RestartCause, Role, Seeker, Unclean, Unfit,
 };
-pub use chain::{RelayCounts, Replication};
+pub use chain::{announced_commit, RelayCounts, Replication};
 pub use config::{Config, Elections, DRIFT_BOUND_PPM, UNCOMMITTED_ENTRIES};
 pub use log_store::{HardState, LogBounds, LogError, LogStore};
 pub use memory::EntryMemory;

@@ -55,11 +55,12 @@ enum Origin {
 }
 
 impl Origin {
-    /// Returns true if reads must find everything that is committed now, which rows under a lease
-    /// may not have yet. A store looks at the stream of a client that waits when it has executed an
-    /// entry. If the attempt did not find that entry here, the client could wait for ever.
-    fn may_be_ahead(self, items: &[Item]) -> bool {
-        self == Origin::Elsewhere && items.iter().any(|item| item.spec.blocks())
+    /// Returns true if these commands may be answered from rows under a lease. Another store may
+    /// have executed entries that this one has not executed yet, and its clients may know of them:
+    /// by a weak read, by an invalidation, or because they wait for elements and their turn has
+    /// come. They must not read older rows afterwards.
+    fn may_use_lease(self, region: &RegionShared) -> bool {
+        self == Origin::Here || region.holds_what_is_announced()
     }
 }
 
@@ -172,9 +173,8 @@ impl Store {
             return Err(NotDone::NotLeader);
         }
         if items.iter().any(Item::is_write) {
-            // For most of its clients' writes, the loop has tried this. A store that passes writes
-            // on may have executed more than this one, so theirs are entries.
-            if origin == Origin::Here {
+            // For most of its clients' writes, the loop has tried this.
+            if origin.may_use_lease(region) {
                 let mut counts = KeyCounts::default();
                 if let Some(answers) = self.find_nothing_at_once(region, &items, &mut counts) {
                     self.metrics.keys.add(counts);

@@ -13,9 +13,10 @@
 //! memtable in one atomic step, oldest first, and then [settles](RamTier::settle) it: its rows move
 //! to the row cache and it is dropped.
 //!
-//! A row that is deleted before a flush leaves no trace: the active memtable forgets it if the
-//! filter knows that flash lacks it and no frozen memtable determines it. So what comes and goes,
-//! such as the elements of a queue, costs no deleted rows in scans and none on flash.
+//! A row that is deleted before it was ever flushed leaves no trace: the active memtable forgets it
+//! if the filter knows that flash lacks it and no frozen memtable determines it. So what comes and
+//! goes, such as the elements of a queue, costs no deleted rows in scans and none on flash. The
+//! filter never forgets a row, so one that was flushed before leaves its deletion behind.
 //!
 //! A memtable *determines* a row if it holds the row's value or deletes the row, by itself or as
 //! part of a range. Invariant: the row cache may have a stale value of a row only while a memtable

@@ -71,10 +71,11 @@ impl Store {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.regions.touch(region);
         let now = clock::boot_nanos();
-        let may_use_lease = self.membership.may_use_lease() && !origin.may_be_ahead(&items);
-        if may_use_lease {
+        let has_leases = self.membership.may_use_lease();
+        if has_leases {
             self.want_lease(region, now);
         }
+        let may_use_lease = has_leases && origin.may_use_lease(region);
         let mut pass = None;
         if may_use_lease && region.lease_holds(now) {
             pass = self.proved_pass(region, version, &items, Proof::Lease).await?;
@@ -443,6 +444,36 @@ mod tests {
         meanwhile();
         granted.send(Ok(())).unwrap();
         reading.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_read_that_another_store_passes_on_is_no_older_than_what_that_store_may_have_executed() {
+        let fixture = Fixture::new();
+        write(&fixture, "live");
+        let region = fixture.store.regions.get(1).unwrap();
+        let term = 5;
+        fixture.store.regions.lead(1, node::Leadership { leader: Some(fixture.store.id), term });
+        fixture.store.regions.lease(1, term, Some(BootNanos::MAX));
+        let asks = async |origin: Origin| {
+            let (store, region) = (fixture.store.clone(), region.clone());
+            let version = region.newest().epoch.version;
+            let deadline = Instant::now() + std::time::Duration::from_millis(200);
+            let items = Arc::new(vec![item("GET key")]);
+            let read = store.read(&region, version, items, origin, deadline).await;
+            let told: Vec<_> = fixture.told().collect();
+            let asks = told.iter().any(|message| matches!(message, ToWorker::ReadIndex { .. }));
+            assert_eq!(read.is_err(), asks, "nobody answers");
+            asks
+        };
+        fixture.store.regions.set_applied(1, 7, 1);
+        region.announce(7);
+        assert_eq!((asks(Origin::Here).await, asks(Origin::Elsewhere).await), (false, false));
+        region.announce(8);
+        assert_eq!((asks(Origin::Here).await, asks(Origin::Elsewhere).await), (false, true));
+        region.announce(6);
+        assert!(asks(Origin::Elsewhere).await);
+        fixture.store.regions.set_applied(1, 8, 1);
+        assert!(!asks(Origin::Elsewhere).await);
     }
 
     #[tokio::test]

@@ -270,6 +270,11 @@ impl RegionWorker {
             replica::Lane::Control => Lane::Control,
             replica::Lane::Log => Lane::Log,
         };
+        for (region, message) in &messages {
+            if let Some(region) = self.parts.regions.get(*region) {
+                region.announce(replica::announced_commit(message));
+            }
+        }
         let count = messages.len() as u64;
         let entries = messages.iter().flat_map(|(_, message)| message.get_entries());
         let entry_bytes = entries.map(|entry| entry.data.len() as u64).sum();

@@ -59,6 +59,8 @@ pub struct RegionShared {
     /// decreases.
     last_stamp_ms: AtomicU64,
     applied: AtomicU64,
+    /// The largest commit index that this store has announced to others.
+    announced: AtomicU64,
     held_by_all: AtomicU64,
     /// The age of the rows here, as far as bounded weak reads have asked for it.
     freshness: Mutex<Freshness>,
@@ -96,6 +98,7 @@ impl RegionShared {
             lease_wanted: AtomicU64::new(0),
             last_stamp_ms: AtomicU64::new(0),
             applied: AtomicU64::new(0),
+            announced: AtomicU64::new(0),
             held_by_all: AtomicU64::new(0),
             freshness: Mutex::default(),
             question_ended: Notify::new(),
@@ -293,6 +296,18 @@ impl RegionShared {
 
     pub fn applied(&self) -> LogIndex {
         self.applied.load(Ordering::Acquire)
+    }
+
+    /// Records that this store is about to announce to another one that entries are committed
+    /// through `index`.
+    pub fn announce(&self, index: LogIndex) {
+        self.announced.fetch_max(index, Ordering::AcqRel);
+    }
+
+    /// Returns true if the rows here hold all entries that this store has announced as committed.
+    /// If it is the leader, no other store has executed more.
+    pub fn holds_what_is_announced(&self) -> bool {
+        self.announced.load(Ordering::Acquire) <= self.applied()
     }
 
     /// Locks the known freshness of the rows here.
