@@ -14,7 +14,7 @@ use mio::{Events, Interest, Poll, Token};
 use node::{Answer, Input, Outcome};
 use parking_lot::Mutex;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags};
-use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use tokio::sync::oneshot;
@@ -119,23 +119,15 @@ pub struct LoopInbox {
 }
 
 impl LoopInbox {
-    /// Waits for a message or one of these sockets, until the timeout at most. What comes to the
-    /// other sockets does not end this.
-    pub fn rest<'s>(
-        &mut self,
-        timeout: Duration,
-        sockets: impl Iterator<Item = BorrowedFd<'s>>,
-    ) -> io::Result<()> {
+    /// Waits for a message, until the timeout at most. What comes to the sockets does not end this.
+    pub fn rest(&mut self, timeout: Duration) -> io::Result<()> {
         // The counter still holds the wake-ups that have ended waits for sockets.
         let _ = rustix::io::read(&self.waker, &mut [0; 8]);
-        let waker = PollFd::new(&self.waker, PollFlags::IN);
-        let sockets = sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN));
-        let mut awaited: Vec<_> = std::iter::once(waker).chain(sockets).collect();
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         self.sleeps.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let waited = match self.queue.is_empty() {
-            true => poll(&mut awaited, Some(&timeout)),
+            true => poll(&mut [PollFd::new(&self.waker, PollFlags::IN)], Some(&timeout)),
             false => Ok(0),
         };
         self.sleeps.store(false, Ordering::Relaxed);
@@ -272,33 +264,27 @@ impl WorkerSender {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::os::fd::AsFd;
 
     use super::*;
 
     #[test]
-    fn a_loop_that_rests_is_woken_by_messages_and_by_the_sockets_it_is_told() {
-        const REST: Duration = Duration::from_millis(900);
+    fn a_loop_that_rests_is_woken_by_messages_and_not_by_sockets() {
+        const SHORT: Duration = Duration::from_millis(50);
+        const LONG: Duration = Duration::from_secs(20);
         let (sender, mut inbox) = channel().unwrap();
-        let pair = || {
-            let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
-            there.write_all(b"x").unwrap();
-            here.set_nonblocking(true).unwrap();
-            let mut here = mio::net::UnixStream::from_std(here);
-            inbox.poll.registry().register(&mut here, Token(7), Interest::READABLE).unwrap();
-            (here, there)
-        };
-        let (client, _its_end) = pair();
-        let (lane, _other_store) = pair();
-        let mut rests = |sockets: &[&mio::net::UnixStream]| {
+        let (here, mut there) = std::os::unix::net::UnixStream::pair().unwrap();
+        there.write_all(b"x").unwrap();
+        here.set_nonblocking(true).unwrap();
+        let mut here = mio::net::UnixStream::from_std(here);
+        inbox.poll.registry().register(&mut here, Token(7), Interest::READABLE).unwrap();
+        let rests = |inbox: &mut LoopInbox, timeout| {
             let began = std::time::Instant::now();
-            inbox.rest(REST, sockets.iter().map(|socket| socket.as_fd())).unwrap();
-            began.elapsed() >= REST
+            inbox.rest(timeout).unwrap();
+            began.elapsed() >= timeout
         };
-        assert!(rests(&[]), "the client's request can wait");
-        assert!(!rests(&[&lane]));
+        assert!(rests(&mut inbox, SHORT), "the client's request can wait");
         sender.send(ToLoop::Stop).unwrap();
-        assert!(!rests(&[]), "a message is there");
+        assert!(!rests(&mut inbox, LONG), "a message is there");
         assert!(inbox.try_recv().is_some());
         // A message that comes during a rest ends it.
         let sending = std::thread::spawn(move || {
@@ -308,19 +294,14 @@ mod tests {
             sender.send(ToLoop::Stop).unwrap();
             sender
         });
-        assert!(!{
-            let began = std::time::Instant::now();
-            inbox.rest(REST, std::iter::empty()).unwrap();
-            began.elapsed() >= REST
-        });
+        assert!(!rests(&mut inbox, LONG));
         let _sender = sending.join().unwrap();
         assert!(inbox.try_recv().is_some());
         // The wake-up does not shorten the next one, and the sockets were only put off.
-        inbox.rest(Duration::from_millis(1), std::iter::empty()).unwrap();
+        assert!(rests(&mut inbox, SHORT));
         let mut events = Events::with_capacity(8);
-        inbox.wait(&mut events, REST).unwrap();
+        inbox.wait(&mut events, LONG).unwrap();
         assert!(events.iter().any(|event| event.token() == Token(7)));
-        drop((client, lane));
     }
 
     /// After a lost wake-up the loop would sleep until the timeout.
@@ -336,7 +317,7 @@ mod tests {
         while received < count {
             let began = std::time::Instant::now();
             if received % 3 == 0 {
-                inbox.rest(Duration::from_millis(900), std::iter::empty()).unwrap();
+                inbox.rest(Duration::from_secs(20)).unwrap();
             }
             inbox.wait(&mut events, Duration::from_secs(20)).unwrap();
             assert!(began.elapsed() < Duration::from_secs(10), "{received} of {count}");

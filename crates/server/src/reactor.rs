@@ -158,7 +158,7 @@ impl Loop {
         while !self.stops {
             let mut timeout = self.timeout();
             if let Some(rest) = self.rest(timeout) {
-                if let Err(error) = self.inbox.rest(rest, self.lanes.sockets()) {
+                if let Err(error) = self.inbox.rest(rest) {
                     self.store.ends.fatal(&format!("cannot wait for messages: {error}"));
                 }
                 timeout = self.timeout();
@@ -206,10 +206,12 @@ impl Loop {
     ///
     /// Clients whose writes are in the log wait for its sync, and so will those that send writes
     /// meanwhile. A wake-up for each of these would cost them and this loop more than the write.
+    /// With other stores there is more to do meanwhile, and a loop that rests would make it late.
     fn rest(&self, timeout: Duration) -> Option<Duration> {
         let rest = timeout.min(REST);
         let serves_reads = self.now.saturating_duration_since(self.last_read) < READS_PAUSE;
-        (!rest.is_zero() && self.submitted > 0 && !serves_reads).then_some(rest)
+        let may_rest = self.submitted > 0 && self.lanes.is_empty() && !serves_reads;
+        (may_rest && !rest.is_zero()).then_some(rest)
     }
 
     fn timeout(&self) -> Duration {

@@ -5,7 +5,6 @@
 //! accepted it, which reads that frame.
 
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use mio::event::Event;
@@ -73,9 +72,8 @@ impl Lanes {
         }
     }
 
-    /// Returns the sockets of the lanes.
-    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.slots.iter().flatten().map(|open| open.stream.as_fd())
+    pub fn is_empty(&self) -> bool {
+        self.slots.iter().all(Option::is_none)
     }
 
     pub fn are_ready(&self) -> bool {
