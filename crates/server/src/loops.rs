@@ -113,8 +113,8 @@ pub struct LoopInbox {
     pub poll: Poll,
     queue: Receiver<ToLoop>,
     sleeps: Arc<AtomicBool>,
-    /// Open as long as this end. If the last sender closed the event before the loop has seen a
-    /// wake-up, the wake-up would be lost.
+    /// The event stays open as long as this end. If the last sender closed it before the loop has
+    /// seen a wake-up, the wake-up would be lost.
     waker: Arc<OwnedFd>,
 }
 

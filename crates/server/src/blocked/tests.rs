@@ -282,7 +282,7 @@ fn a_client_that_comes_during_a_write_has_its_keys_looked_at() {
             assert_eq!(numbers(&attempts), [1], "{line}");
             blocked.ended(place, &attempts, vec![nothing()]);
         }
-        // Nobody came since.
+        // No other client has come since then.
         blocked.look_at_those_behind(blocked.last());
         assert!(places.iter().all(|place| blocked.next(place, 1).is_empty()), "{line}");
     }
