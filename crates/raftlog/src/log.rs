@@ -111,6 +111,12 @@ impl RaftLog {
         self.write(|writer| writer.append(batch, sync))
     }
 
+    /// Returns true if a batch of `bytes` bytes fits into the segments that are there, and no other
+    /// thread is writing to the log now.
+    pub fn is_at_hand(&self, bytes: u64) -> bool {
+        self.shared.writer.try_lock().is_some_and(|writer| writer.has_room_for(bytes))
+    }
+
     /// Makes durable all batches that were appended without sync.
     pub fn sync(&self) -> Result<Appended> {
         self.write(|writer| writer.sync().map(|()| 0))

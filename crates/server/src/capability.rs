@@ -31,7 +31,7 @@ use placement::{Capability, Spread};
 use crate::clock;
 use crate::config::Config;
 use crate::metrics::Metrics;
-pub use account::LogClock;
+pub use account::{LogClock, Schedule};
 use persisted::Persisted;
 use rounds::{DeviceSpread, Round};
 use schedule::Sitting;

@@ -143,6 +143,7 @@ impl HangKeeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capability::Schedule;
     use crate::fixture::Fixture;
     use crate::loops::ToWorker;
 
@@ -153,7 +154,10 @@ mod tests {
         let mut keeper = HangKeeper::with(quick());
         let (release, held) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            scope.spawn(move || store.capability.log.during(0, || held.recv(), |_| false));
+            scope.spawn(move || {
+                let schedule = Schedule::of_this_thread();
+                store.capability.log.during(&schedule, 0, || held.recv(), |_| false)
+            });
             let begun = Instant::now();
             while !store.hanging.is_hanging() {
                 keeper.look(store);

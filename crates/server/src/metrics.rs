@@ -187,6 +187,7 @@ pub struct Metrics {
     pub keys: KeyCounters,
     pub log_syncs: Counter,
     pub log_batches: Counter,
+    pub log_batches_of_loop: Counter,
     pub log_bytes: Counter,
     pub log_device_bytes: Counter,
     pub entries_applied: Counter,
@@ -539,6 +540,8 @@ impl Metrics {
         };
         let log_syncs = counter("log_syncs", "Syncs of the Raft log");
         let log_batches = counter("log_batches", "Batches written to the Raft log");
+        let log_batches_of_loop =
+            counter("log_batches_of_loop", "Batches that the first loop has written itself");
         let log_bytes = counter("log_bytes", "Bytes written to the Raft log");
         let log_device_bytes =
             counter("log_device_bytes", "Bytes written to the Raft log's files, with marks and new segments");
@@ -692,6 +695,7 @@ impl Metrics {
             keys,
             log_syncs,
             log_batches,
+            log_batches_of_loop,
             log_bytes,
             log_device_bytes,
             entries_applied,

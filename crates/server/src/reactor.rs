@@ -12,8 +12,9 @@
 //! ```
 //!
 //! A loop waits for nothing else: no device, no lock that is held during device I/O, no other loop.
-//! Work that waits for a leader, another store or rows on flash is a task of the runtime. The task
-//! sends its answers as a message.
+//! The only exception is a short write of the log ([`Loop::may_wait_for_log`]). Work that waits for
+//! a leader, another store or rows on flash is a task of the runtime. The task sends its answers as
+//! a message.
 
 mod closing;
 mod connection;
@@ -59,7 +60,7 @@ const LOOK_PERIOD: Duration = Duration::from_secs(1);
 const MEMORY_POLL: Duration = Duration::from_millis(5);
 /// Maximum time for which a loop lets the writes of its clients gather while others are in the log.
 const REST: Duration = Duration::from_micros(100);
-/// Time after a read in which a loop does not rest.
+/// Time after a read in which a loop neither rests nor waits for the log.
 const READS_PAUSE: Duration = Duration::from_millis(5);
 /// Interval of looks at the end of a pause.
 const PAUSE_POLL: Duration = Duration::from_millis(10);
@@ -96,6 +97,10 @@ pub struct Loop {
     tallied: Tallied,
     /// The number of parts that clients wait for and that the groups have not answered.
     submitted: usize,
+    /// Parts and commands that were submitted in this round.
+    submitted_now: (usize, usize),
+    /// True if clients send further writes before the first one is answered.
+    is_pipelined: bool,
     /// The time of the last request that needed more than an entry of the log, or none.
     last_read: Instant,
     now: Instant,
@@ -135,6 +140,8 @@ impl Loop {
             answered: Vec::new(),
             tallied: Tallied::default(),
             submitted: 0,
+            submitted_now: (0, 0),
+            is_pipelined: false,
             last_read: now,
             now,
             next_look: now + LOOK_PERIOD,
@@ -209,9 +216,14 @@ impl Loop {
     /// With other stores there is more to do meanwhile, and a loop that rests would make it late.
     fn rest(&self, timeout: Duration) -> Option<Duration> {
         let rest = timeout.min(REST);
-        let serves_reads = self.now.saturating_duration_since(self.last_read) < READS_PAUSE;
-        let may_rest = self.submitted > 0 && self.lanes.is_empty() && !serves_reads;
+        let may_rest = self.submitted > 0 && self.only_writes();
         (may_rest && !rest.is_zero()).then_some(rest)
+    }
+
+    /// Returns true if the loop has had nothing to do lately but clients' writes.
+    fn only_writes(&self) -> bool {
+        let serves_reads = self.now.saturating_duration_since(self.last_read) < READS_PAUSE;
+        self.lanes.is_empty() && !serves_reads
     }
 
     fn timeout(&self) -> Duration {
@@ -348,10 +360,25 @@ impl Loop {
         }
     }
 
+    /// Returns true if the groups may wait for short writes of the log on this loop's thread.
+    ///
+    /// While clients wait for one write each, the loop has nothing else to do, and two wake-ups of
+    /// threads would cost more than the wait. While the log thread writes, however, the loop
+    /// answers reads and decodes the requests of a pipeline. Messages of other stores must not be
+    /// late, above all if the device hangs.
+    fn may_wait_for_log(&mut self) -> bool {
+        let (parts, commands) = std::mem::take(&mut self.submitted_now);
+        if parts > 0 {
+            self.is_pipelined = commands > 2 * parts;
+        }
+        !self.is_pipelined && self.only_writes() && self.store.loops.active() == 1
+    }
+
     /// Lets the groups take turns, if this loop owns them, and delivers the outcomes to clients.
     fn turn(&mut self) {
+        let may_wait = self.may_wait_for_log();
         let Some(worker) = &mut self.worker else { return };
-        worker.turn();
+        worker.turn(may_wait);
         let outcomes = worker.take_outcomes();
         if outcomes.is_empty() {
             return;

@@ -21,11 +21,10 @@ use crate::datadir::DataDir;
 use crate::dispatch::blocking;
 use crate::engine::Engine;
 use crate::executor::apply::Applier;
-use crate::executor::batches;
 use crate::executor::lifecycle::LifecycleThread;
 use crate::executor::log_keeper;
 use crate::executor::log_reader;
-use crate::executor::log_writer::LogWriter;
+use crate::executor::log_writer;
 use crate::executor::snapshots::Host;
 use crate::executor::worker::RegionWorker;
 use crate::executor::{flusher, row_filter};
@@ -162,7 +161,6 @@ pub async fn run(
     if config.io_threads > 0 {
         loops.serve_with(config.io_threads);
     }
-    let (batch_sender, batches) = batches::channel();
     let layout_digest = types::key_hash(dir.identity().layout.as_bytes());
     let (secret, cluster_id) = (dir.identity().secret.clone(), dir.identity().cluster_id);
     let password = config.requirepass.clone();
@@ -207,11 +205,12 @@ pub async fn run(
         apply: apply_jobs,
     };
     let (reads, wanted) = crossbeam_channel::unbounded();
+    let (log_sender, log_writer) = log_writer::new(log.clone(), parts.clone());
     let mut worker = RegionWorker::new(
         parts.clone(),
         snapshots.clone(),
         raft,
-        batch_sender,
+        log_sender,
         log.clone(),
         reads,
         apply_queue,
@@ -219,7 +218,6 @@ pub async fn run(
     for (region, mark) in marks {
         worker.take(ToWorker::Shard(node::Input::Held { region, mark }));
     }
-    let log_writer = LogWriter::new(log.clone(), batches, parts.clone());
     let (flush_parts, flush_log) = (parts.clone(), log.clone());
     let (keep_parts, keep_log) = (parts.clone(), log.clone());
     let (read_sender, read_log) = (store.worker.clone(), log.clone());

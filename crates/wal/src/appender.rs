@@ -31,6 +31,8 @@ use crate::recovery::{Recovered, Segment};
 const BLOCK_BYTES_MAX: u64 = 8 << 20;
 /// Maximum number of pending truncations that one batch writes.
 const TRUNCATIONS_MAX: usize = 256;
+/// Bytes by which a small batch's block is larger than its entries, at most.
+const BLOCK_EXTRA: u64 = 256 << 10;
 /// Number of free segments to keep ready.
 const READY: usize = 2;
 
@@ -244,6 +246,14 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
 
     pub fn free_segments(&self) -> usize {
         self.free.len()
+    }
+
+    /// Returns true if a block of `bytes` bytes needs no new segment.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        // A block also has headers, hard states and truncations.
+        let least = bytes.saturating_add(BLOCK_EXTRA);
+        let room = self.in_use.back().map_or(0, |current| current.len.saturating_sub(self.offset));
+        room >= least || self.free.iter().any(|(_, len)| *len >= least)
     }
 
     fn truncations(&self, at_most: usize) -> Vec<Group<'static>> {

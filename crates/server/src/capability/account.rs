@@ -1,14 +1,15 @@
 //! The work of this process on its device, as counted by the kernel: the bytes written by the
-//! writing threads, and the time for which the log thread waited for the device.
+//! writing threads, and the time for which writes of the log waited for the device.
 //!
 //! RocksDB reports written bytes only at the end of a whole flush or compaction, which may be many
 //! seconds late. The kernel counts every call.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use node::hang::Pending;
@@ -33,41 +34,84 @@ struct Largest {
 /// Time in nanoseconds for which the largest entry is remembered.
 const LARGEST_KEPT_NANOS: u64 = 600_000_000_000;
 
-/// The times of the log thread's calls to its device. Only the log thread writes them.
+/// The time that a thread has spent on a CPU or ready for one.
+pub struct Schedule(io::Result<File>);
+
+impl Schedule {
+    pub fn of_this_thread() -> Schedule {
+        Schedule(File::open("/proc/thread-self/schedstat"))
+    }
+
+    pub fn read(&self) -> io::Result<Duration> {
+        let file = self.0.as_ref().map_err(|error| io::Error::from(error.kind()))?;
+        let mut text = [0; 96];
+        let read = file.read_at(&mut text, 0)?;
+        parse_schedule(&text[..read]).ok_or_else(|| io::Error::other("schedstat is not as expected"))
+    }
+}
+
+/// Parses `schedstat`: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
+fn parse_schedule(text: &[u8]) -> Option<Duration> {
+    let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+    let mut next = || numbers.next()?.parse::<u64>().ok();
+    Some(Duration::from_nanos(next()?.saturating_add(next()?)))
+}
+
+/// The times of the calls that write the log. Only one thread at a time makes such calls: the log
+/// thread, or the loop that owns the groups.
 #[derive(Default)]
 pub struct LogClock {
-    /// The directory under `/proc` of the log thread, once the thread runs.
-    thread: Mutex<Option<Result<PathBuf, io::ErrorKind>>>,
-    busy_ns: AtomicU64,
+    blocked_ns: AtomicU64,
+    /// True if the schedule of a calling thread could not be read.
+    is_blind: AtomicBool,
     syncs: AtomicU64,
     /// The start of the present call; 0 if there is none.
     since_ns: AtomicU64,
     /// Bytes of the present call.
     bytes: AtomicU64,
+    /// Bytes that the loop has written.
+    loop_bytes: AtomicU64,
     largest: Mutex<Largest>,
 }
 
 impl LogClock {
-    /// Registers the calling thread as the log thread. The thread must call this first.
-    pub fn begin_thread(&self) {
-        // This link points to the calling thread.
-        let thread = fs::read_link("/proc/thread-self").map(|thread| Path::new("/proc").join(thread));
-        *self.thread.lock() = Some(thread.map_err(|error| error.kind()));
-    }
-
-    /// Measures the time of `call`, which writes `bytes` bytes, and counts a sync if it made one.
-    pub fn during<T>(&self, bytes: u64, call: impl FnOnce() -> T, synced: impl FnOnce(&T) -> bool) -> T {
+    /// Measures the time for which `call`, which writes `bytes` bytes, waits for the device, and
+    /// counts a sync if it made one. `schedule` is that of the calling thread.
+    pub fn during<T>(
+        &self,
+        schedule: &Schedule,
+        bytes: u64,
+        call: impl FnOnce() -> T,
+        synced: impl FnOnce(&T) -> bool,
+    ) -> T {
         let began = clock::boot_nanos();
+        let worked_before = schedule.read();
         self.bytes.store(bytes, Ordering::Relaxed);
         self.since_ns.store(began, Ordering::Relaxed);
         let outcome = call();
         // With this order no reader counts the call twice.
         self.since_ns.store(0, Ordering::Relaxed);
-        self.busy_ns.fetch_add(clock::boot_nanos().saturating_sub(began), Ordering::Relaxed);
+        let took = clock::boot_nanos().saturating_sub(began);
+        match (worked_before, schedule.read()) {
+            (Ok(before), Ok(now)) => {
+                let worked = now.saturating_sub(before).as_nanos() as u64;
+                self.blocked_ns.fetch_add(took.saturating_sub(worked), Ordering::Relaxed);
+            }
+            _ => self.is_blind.store(true, Ordering::Relaxed),
+        }
         if synced(&outcome) {
             self.syncs.fetch_add(1, Ordering::Relaxed);
         }
         outcome
+    }
+
+    /// Records bytes that the loop has written to the log.
+    pub fn note_loop_bytes(&self, bytes: u64) {
+        self.loop_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn loop_bytes(&self) -> u64 {
+        self.loop_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the present call, if there is one.
@@ -101,35 +145,14 @@ impl LogClock {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// Returns the time in calls so far, the present one included.
-    pub fn busy(&self) -> Duration {
+    /// Returns the time for which calls have waited for the device, the present one included.
+    pub fn blocked(&self) -> io::Result<Duration> {
+        if self.is_blind.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the schedule of a thread cannot be read"));
+        }
         let since = self.since_ns.load(Ordering::Relaxed);
         let pending = if since == 0 { 0 } else { clock::boot_nanos().saturating_sub(since) };
-        Duration::from_nanos(self.busy_ns.load(Ordering::Relaxed).saturating_add(pending))
-    }
-
-    /// Returns the time for which the thread ran or was ready to run; `None` if it has not begun.
-    pub fn scheduled(&self) -> io::Result<Option<Duration>> {
-        match &*self.thread.lock() {
-            Some(Ok(thread)) => scheduled(thread).map(Some),
-            Some(Err(error)) => Err((*error).into()),
-            None => Ok(None),
-        }
-    }
-}
-
-/// Returns the same time for the calling thread.
-pub fn scheduled_here() -> io::Result<Duration> {
-    scheduled(Path::new("/proc/thread-self"))
-}
-
-/// Parses `schedstat`: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
-fn scheduled(thread: &Path) -> io::Result<Duration> {
-    let text = fs::read_to_string(thread.join("schedstat"))?;
-    let mut numbers = text.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
-    match (numbers.next(), numbers.next()) {
-        (Some(ran), Some(waited)) => Ok(Duration::from_nanos(ran.saturating_add(waited))),
-        _ => Err(io::Error::other("schedstat is not as expected")),
+        Ok(Duration::from_nanos(self.blocked_ns.load(Ordering::Relaxed).saturating_add(pending)))
     }
 }
 
@@ -154,10 +177,11 @@ pub struct Written {
 }
 
 impl Written {
-    /// Returns the larger of two counts: the bytes that the writing threads handed over, and the
-    /// bytes that the process made dirty. A file system in RAM shows only in the first count. A
-    /// thread that started and ended between two calls shows only in the second.
-    pub fn bytes(&mut self) -> io::Result<u64> {
+    /// Returns the larger of two counts: the bytes that the writing threads handed over, with those
+    /// that the loop has written to the log, and the bytes that the process made dirty. A file
+    /// system in RAM shows only in the first count. A thread that started and ended between two
+    /// calls shows only in the second.
+    pub fn bytes(&mut self, log: &LogClock) -> io::Result<u64> {
         self.list()?;
         for (thread, writer) in &mut self.writers {
             // The thread may have ended since.
@@ -170,7 +194,7 @@ impl Written {
         }
         let process = counter(Path::new("/proc/self/io"), "write_bytes")?;
         let first = *self.process.get_or_insert(process);
-        Ok(self.by_threads.max(process.saturating_sub(first)))
+        Ok((self.by_threads + log.loop_bytes()).max(process.saturating_sub(first)))
     }
 
     /// Returns the log thread's bytes at the last call of [`bytes`](Self::bytes).
@@ -227,8 +251,8 @@ mod tests {
 
     #[test]
     fn bytes_of_writing_threads_count_and_those_of_others_do_not() {
-        let mut written = Written::default();
-        written.bytes().unwrap();
+        let (mut written, log) = (Written::default(), LogClock::default());
+        written.bytes(&log).unwrap();
         let dir = tempfile::tempdir().unwrap();
         // Each thread writes on request, and reports that.
         let thread = |name: &str| {
@@ -250,15 +274,17 @@ mod tests {
         // Other tests of this process may have writing threads, which only add bytes.
         for (name, of_log) in [("rocksdb:low7", 0), ("log", 1 << 20)] {
             let (go, answer, handle) = thread(name);
-            let (before, log_before) = (written.bytes().unwrap(), written.log_bytes());
+            let (before, log_before) = (written.bytes(&log).unwrap(), written.log_bytes());
             go.send(()).unwrap();
             answer.recv().unwrap();
-            assert!(written.bytes().unwrap() >= before + (1 << 20), "{name}");
+            assert!(written.bytes(&log).unwrap() >= before + (1 << 20), "{name}");
             assert!(written.log_bytes() >= log_before + of_log, "{name}");
             drop(go);
             handle.join().unwrap();
-            assert!(written.bytes().is_ok(), "an ended thread is not an error");
+            assert!(written.bytes(&log).is_ok(), "an ended thread is not an error");
         }
+        log.note_loop_bytes(1 << 40);
+        assert!(written.bytes(&log).unwrap() >= 1 << 40);
 
         let (go, answer, handle) = thread("io");
         written.list().unwrap();
@@ -270,34 +296,45 @@ mod tests {
     }
 
     #[test]
-    fn a_call_under_way_counts_and_sleep_is_not_work() {
+    fn a_call_under_way_counts_and_work_is_no_wait() {
         let clock = Arc::new(LogClock::default());
-        assert_eq!(clock.scheduled().unwrap(), None, "no thread has registered as the log thread");
         let (begun, has_begun) = mpsc::channel();
         let (end, told_to_end) = mpsc::channel::<()>();
         let of_thread = clock.clone();
         let thread = std::thread::spawn(move || {
-            of_thread.begin_thread();
+            let schedule = Schedule::of_this_thread();
             let wait = || {
                 begun.send(()).unwrap();
                 told_to_end.recv()
             };
-            of_thread.during(0, wait, |_| true).unwrap();
-            has_ended(&of_thread)
+            of_thread.during(&schedule, 0, wait, |_| true).unwrap();
+            let waited = of_thread.blocked().unwrap();
+            let before = schedule.read().unwrap();
+            let work = || while schedule.read().unwrap() < before + Duration::from_millis(20) {};
+            of_thread.during(&schedule, 0, work, |()| false);
+            (waited, of_thread.blocked().unwrap())
         });
-        fn has_ended(clock: &LogClock) -> (Duration, Duration) {
-            (clock.busy(), clock.scheduled().unwrap().unwrap())
-        }
         has_begun.recv().unwrap();
-        let first = clock.busy();
-        while clock.busy() < first + Duration::from_millis(20) {
+        let first = clock.blocked().unwrap();
+        while clock.blocked().unwrap() < first + Duration::from_millis(20) {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(clock.syncs(), 0, "the call is not over");
         end.send(()).unwrap();
-        let (busy, scheduled) = thread.join().unwrap();
-        assert!(busy >= Duration::from_millis(20) && scheduled < busy, "{busy:?} {scheduled:?}");
+        let (waited, after_work) = thread.join().unwrap();
+        assert!(waited >= Duration::from_millis(15), "{waited:?}");
+        assert!(after_work < waited + Duration::from_millis(10), "{waited:?} {after_work:?}");
         assert_eq!(clock.syncs(), 1);
-        assert_eq!(clock.busy(), busy);
+    }
+
+    #[test]
+    fn without_the_schedule_of_a_thread_the_time_is_unknown() {
+        let clock = LogClock::default();
+        assert!(clock.blocked().is_ok());
+        clock.during(&Schedule(Err(io::ErrorKind::NotFound.into())), 0, || (), |()| true);
+        assert!(clock.blocked().is_err());
+        assert_eq!(parse_schedule(b"5 7 1\n"), Some(Duration::from_nanos(12)));
+        assert_eq!(parse_schedule(b"5"), None);
+        assert_eq!(parse_schedule(b"0 x 1"), None);
     }
 }

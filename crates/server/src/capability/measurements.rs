@@ -64,9 +64,9 @@ async fn until_at_rest(measurer: &Measurer) {
     let mut written = Written::default();
     loop {
         let syncs = measurer.own.log.syncs();
-        let Ok(before) = written.bytes() else { return };
+        let Ok(before) = written.bytes(&measurer.own.log) else { return };
         tokio::time::sleep(REST).await;
-        let Ok(bytes) = written.bytes() else { return };
+        let Ok(bytes) = written.bytes(&measurer.own.log) else { return };
         let is_at_rest = measurer.own.log.syncs() == syncs && bytes - before <= REST_BYTES;
         if is_at_rest && measurer.cluster.neighbours().load_ops_per_s < SERVING_OPS_PER_S {
             return;

@@ -1,5 +1,4 @@
 use super::watch::Totals;
-use super::watcher::Watcher;
 use super::*;
 use crate::fixture::Fixture;
 
@@ -105,14 +104,6 @@ fn a_short_look_is_not_what_a_store_counts_for_once_it_is_not_told_any_more() {
     std::fs::write(dir.path().join("CAPABILITY"), "{").unwrap();
     config.members[0].capability = Some(crate::Capability { kv_bytes_per_s: 7.0, ops_per_s: 7.0 });
     assert_eq!(OwnCapability::load(&config).lacks(), Some(Probe::Brief));
-}
-
-#[test]
-fn a_look_before_the_log_has_begun_says_nothing_and_ends_nothing() {
-    let (mut watcher, clock) = (Watcher::default(), LogClock::default());
-    assert!(watcher.totals(&clock).unwrap().is_none());
-    clock.begin_thread();
-    assert!(watcher.totals(&clock).unwrap().is_some());
 }
 
 #[test]

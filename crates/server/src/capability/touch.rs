@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::account::scheduled_here;
+use super::account::Schedule;
 use super::watch::Touch;
 
 /// The size of the file. It occupies the device from the first touch until the store stops.
@@ -63,7 +63,8 @@ fn touch(file: &File, others_bytes_per_s: f64) -> io::Result<Touch> {
     // This write wakes a sleeping drive.
     file.write_all_at(&page, 0)?;
     file.sync_data()?;
-    let worked = scheduled_here()?;
+    let schedule = Schedule::of_this_thread();
+    let worked = schedule.read()?;
     let began = Instant::now();
     let (mut syncs, mut bytes) = (0, 0);
     let pages = (0..PAGES).map(|index| (&page[..], index * PAGE as u64));
@@ -76,7 +77,7 @@ fn touch(file: &File, others_bytes_per_s: f64) -> io::Result<Touch> {
             break;
         }
     }
-    let blocked = began.elapsed().saturating_sub(scheduled_here()?.saturating_sub(worked));
+    let blocked = began.elapsed().saturating_sub(schedule.read()?.saturating_sub(worked));
     let others_bytes = (others_bytes_per_s * blocked.as_secs_f64()) as u64;
     Ok(Touch { blocked, syncs, bytes, others_bytes })
 }

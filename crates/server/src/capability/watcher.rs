@@ -41,9 +41,6 @@ pub(super) struct Watcher {
     measurements: u64,
     began: Option<Instant>,
     written: Written,
-    /// The log thread's busy time and scheduled time at the last look.
-    last: Option<(Duration, Duration)>,
-    blocked: Duration,
     bytes: u64,
     bytes_per_s: f64,
     looked_at: Option<Instant>,
@@ -61,7 +58,7 @@ impl Watcher {
         }
         let now = self.began.get_or_insert_with(Instant::now).elapsed();
         let totals = self.totals(&own.log)?;
-        let (Some(watch), Some(totals)) = (&mut self.watch, totals) else { return Ok(()) };
+        let Some(watch) = &mut self.watch else { return Ok(()) };
         let neighbours = measurer.cluster.neighbours();
         watch.share(neighbours.sharers);
         if own.probing.load(Ordering::Acquire) || neighbours.sitting {
@@ -84,22 +81,17 @@ impl Watcher {
         Ok(())
     }
 
-    /// Returns the counts; `None` before the log thread has begun.
-    pub(super) fn totals(&mut self, log: &LogClock) -> std::io::Result<Option<Totals>> {
-        let (busy, Some(scheduled)) = (log.busy(), log.scheduled()?) else { return Ok(None) };
-        let (busy_before, scheduled_before) = *self.last.get_or_insert((busy, scheduled));
-        let worked = scheduled.saturating_sub(scheduled_before);
-        self.blocked += busy.saturating_sub(busy_before).saturating_sub(worked);
-        self.last = Some((busy.max(busy_before), scheduled));
-        let bytes = self.written.bytes()?;
+    /// Returns the counts.
+    pub(super) fn totals(&mut self, log: &LogClock) -> std::io::Result<Totals> {
+        let bytes = self.written.bytes(log)?;
         let at = Instant::now();
         if let Some(before) = self.looked_at.replace(at) {
             let seconds = at.duration_since(before).as_secs_f64().max(1e-3);
             self.bytes_per_s = bytes.saturating_sub(self.bytes) as f64 / seconds;
         }
         self.bytes = bytes;
-        let log_bytes = self.written.log_bytes();
-        Ok(Some(Totals { blocked: self.blocked, syncs: log.syncs(), bytes, log_bytes }))
+        let log_bytes = self.written.log_bytes() + log.loop_bytes();
+        Ok(Totals { blocked: log.blocked()?, syncs: log.syncs(), bytes, log_bytes })
     }
 }
 

@@ -19,6 +19,8 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     batches: VecDeque<LogBatch>,
+    /// The receiver must look at its time limit again.
+    is_woken: bool,
     is_closed: bool,
 }
 
@@ -31,7 +33,7 @@ pub struct BatchReceiver(Arc<Shared>);
 #[derive(Debug)]
 pub enum Next {
     Batch(LogBatch),
-    /// The time limit has passed.
+    /// The time limit has passed or has changed.
     Late,
     /// No batch follows.
     Closed,
@@ -45,6 +47,12 @@ pub fn channel() -> (BatchSender, BatchReceiver) {
 impl BatchSender {
     pub fn send(&self, batch: LogBatch) {
         self.0.queue.lock().batches.push_back(batch);
+        self.0.changed.notify_one();
+    }
+
+    /// Ends a wait of the receiver, whose time limit has changed.
+    pub fn wake(&self) {
+        self.0.queue.lock().is_woken = true;
         self.0.changed.notify_one();
     }
 }
@@ -66,6 +74,9 @@ impl BatchReceiver {
             }
             if queue.is_closed {
                 return Next::Closed;
+            }
+            if std::mem::take(&mut queue.is_woken) {
+                return Next::Late;
             }
             match until {
                 None => self.0.changed.wait(&mut queue),

@@ -1,8 +1,9 @@
 //! The region worker owns the Raft groups of this store. The first loop drives it.
 //!
-//! It runs the turns of `node::Shard` and carries out the effects in order. It makes no decisions
-//! and waits for no device: the log and the rows have threads of their own. Commands that arrive
-//! while a log batch is being synced wait and share one entry.
+//! It runs the turns of `node::Shard` and carries out the effects in order. It makes no decisions.
+//! It waits for no device, except for short writes of the log if the loop permits them. The log and
+//! the rows have threads of their own. Commands that arrive while a log batch is being synced wait
+//! and share one entry.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use raftlog::{LogError, RaftLog};
 use replica::{Input as RaftInput, RelayCounts};
 use types::{LogIndex, RegionId, StoreId};
 
-use super::batches::BatchSender;
 use super::dropped::Dropped;
 use super::in_ram::{ApplyHandle, ExecutedHere};
 use super::log_reader::Wanted;
+use super::log_writer::LogSender;
 use super::parts::Parts;
 use crate::clock;
 use crate::loops::{Asker, Outcomes, PartId, Reader, Surveyed, ToWorker};
@@ -32,8 +33,7 @@ pub struct RegionWorker {
     parts: Parts,
     snapshots: Arc<SnapshotService>,
     shard: Shard<RaftLog, Asker, Reader>,
-    /// The queue of log batches to the log thread.
-    batches: BatchSender,
+    log_sender: LogSender<RaftLog>,
     log: RaftLog,
     /// Requests to read entries that followers lack.
     reads: Sender<Wanted>,
@@ -52,7 +52,7 @@ impl RegionWorker {
         parts: Parts,
         snapshots: Arc<SnapshotService>,
         raft: replica::Worker<RaftLog>,
-        batches: BatchSender,
+        log_sender: LogSender<RaftLog>,
         log: RaftLog,
         reads: Sender<Wanted>,
         apply: ApplyHandle,
@@ -64,7 +64,7 @@ impl RegionWorker {
             parts,
             snapshots,
             shard: Shard::new(raft),
-            batches,
+            log_sender,
             log,
             reads,
             apply,
@@ -169,8 +169,9 @@ impl RegionWorker {
         self.shard.step(Input::Raft(input), clock::boot_nanos());
     }
 
-    /// Takes turns until nothing is left to do before the next message.
-    pub fn turn(&mut self) {
+    /// Takes turns until nothing is left to do before the next message. If `may_wait` is true,
+    /// writes of the log that are expected to be short are made here.
+    pub fn turn(&mut self, may_wait: bool) {
         loop {
             let boot = clock::boot_nanos();
             let wall = &self.parts.wall;
@@ -179,14 +180,14 @@ impl RegionWorker {
             let thresholds = self.parts.engine.thresholds();
             let now = Moment { boot, stamp, version, thresholds, seed: boot, room: self.apply.room() };
             match self.shard.turn(now, &mut ()) {
-                Ok(Some(effects)) => effects.into_iter().for_each(|effect| self.carry_out(effect)),
+                Ok(Some(effects)) => effects.into_iter().for_each(|effect| self.carry_out(effect, may_wait)),
                 Ok(None) => return,
                 Err(error) => self.parts.ends.fatal(&format!("the Raft groups cannot continue: {error}")),
             }
         }
     }
 
-    fn carry_out(&mut self, effect: Effect<Asker, Reader>) {
+    fn carry_out(&mut self, effect: Effect<Asker, Reader>, may_wait: bool) {
         match effect {
             Effect::Leadership { region, leadership, .. } => self.parts.regions.lead(region, leadership),
             Effect::Lease { region, term, until } => self.parts.regions.lease(region, term, until),
@@ -195,7 +196,13 @@ impl RegionWorker {
             Effect::AcceptSnapshot { region, index, term } => {
                 self.snapshots.accept(region, index, term);
             }
-            Effect::Persist(batch) => self.batches.send(batch),
+            Effect::Persist(batch) if may_wait => {
+                let number = batch.number;
+                if self.log_sender.write(batch) {
+                    self.raft(RaftInput::Persisted { batch: number });
+                }
+            }
+            Effect::Persist(batch) => self.log_sender.send(batch),
             Effect::Apply { region, entries } => {
                 let executed = self.apply.apply(region, entries);
                 self.executed_here(executed);

@@ -306,6 +306,8 @@ impl Loop {
                     }
                     let began = self.now;
                     self.submitted += 1;
+                    self.submitted_now.0 += 1;
+                    self.submitted_now.1 += items.len();
                     connection.submitted.push(Submitted { number, region, items, began, deadline });
                     return true;
                 }

@@ -17,14 +17,18 @@ fn state(asked: &Store, of: usize) -> Option<String> {
     row(asked, of)?["state"].as_str().map(str::to_owned)
 }
 
-/// Returns true if the store reports in `INFO` and in `/metrics` that its device hangs.
-fn says_that_it_hangs(store: &Store) -> bool {
-    let info = store.info("server", "device_hanging").expect("it answers");
+fn metrics_of(store: &Store) -> String {
     let mut admin = TcpStream::connect(store.admin().address()).expect("the admin port is open");
     admin.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it is asked");
     let mut metrics = String::new();
     admin.read_to_string(&mut metrics).expect("it tells its metrics");
-    info == "1" && metrics.contains("\nsteelyard_device_hanging 1")
+    metrics
+}
+
+/// Returns true if the store reports in `INFO` and in `/metrics` that its device hangs.
+fn says_that_it_hangs(store: &Store) -> bool {
+    let info = store.info("server", "device_hanging").expect("it answers");
+    info == "1" && metrics_of(store).contains("\nsteelyard_device_hanging 1")
 }
 
 fn a_leader_whose_device_hangs_is_relieved(name: &str, hang: Hang, waits: &str) {
@@ -98,4 +102,46 @@ fn a_region_that_no_other_store_could_lead_stays_where_its_device_hangs_and_its_
     disks[hung].control.set_hang(Hang::Nothing);
     eventually("it goes on by itself", || (state(&stores.all[1 - hung], hung)? == "up").then_some(()));
     wire.ok(&["SET", "k", "x"]);
+}
+
+/// Its loop writes the log itself, so it waits for the device as well.
+#[test]
+fn a_store_alone_answers_no_client_while_its_device_hangs_says_so_and_goes_on_afterwards() {
+    let _place = crate::place();
+    let mut stores = Stores::prepare(&Plan { stores: 1, ..three() });
+    let disks = under_all(&mut stores);
+    stores.all.iter_mut().for_each(Store::spawn);
+    stores.await_ready();
+    let store = &stores.all[0];
+    let client = store.client;
+    let mut wire = Wire::open(client);
+    let of_loop = |metrics: &str| {
+        let value =
+            |line: &str| line.strip_prefix("steelyard_log_batches_of_loop_total ")?.parse::<f64>().ok();
+        metrics.lines().find_map(value).expect("the metric is there")
+    };
+    eventually("the loop writes the log", || {
+        (0..100).for_each(|_| wire.ok(&["SET", "k", "v"]));
+        (of_loop(&metrics_of(store)) > 0.0).then_some(())
+    });
+    let before = of_loop(&metrics_of(store));
+    (0..100).for_each(|_| wire.ok(&["SET", "k", "v"]));
+    assert!(of_loop(&metrics_of(store)) > before);
+
+    disks[0].control.set_hang(Hang::Writes);
+    let writer = std::thread::spawn(move || Wire::ask(client, &[&["SET", "k", "w"]]));
+    eventually("it says so", || metrics_of(store).contains("\nsteelyard_device_hanging 1").then_some(()));
+    assert!(store.log_text().contains("the device hangs: the oldest write or sync of the Raft log"));
+    disks[0].control.set_hang(Hang::Nothing);
+    let written = writer.join().expect("it is answered").expect("a reply").remove(0);
+    let is_honest = match &written {
+        resp::Reply::Error(error) => error.starts_with("UNKNOWN "),
+        reply => *reply == resp::Reply::Simple("OK".into()),
+    };
+    assert!(is_honest, "{written:?}");
+    assert!(matches!(wire.text(&["GET", "k"]).as_deref(), Some("v" | "w")));
+    wire.ok(&["SET", "k", "x"]);
+    eventually("the device counts as healthy", || {
+        metrics_of(store).contains("\nsteelyard_device_hanging 0").then_some(())
+    });
 }

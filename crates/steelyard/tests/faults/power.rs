@@ -8,6 +8,7 @@ use device::Survival;
 use crate::disk::under_all;
 use faults::workload::Shape;
 
+use crate::stores::ledger::{self, Load};
 use crate::stores::say;
 use crate::{await_operations, judge, load_on, rounds, three, warm_up, Plan, Stores};
 
@@ -37,6 +38,28 @@ fn lose_power_again_and_again(name: &str, plan: &Plan, shape: Shape, rounds: u64
 #[test]
 fn what_was_acknowledged_survives_a_loss_of_power_everywhere() {
     lose_power_again_and_again("power", &three(), Shape::default(), rounds(3));
+}
+
+#[test]
+fn what_a_store_alone_has_acknowledged_survives_a_loss_of_power() {
+    // Its loop writes the log itself, because its clients only write.
+    let plan = Plan { stores: 1, ..three() };
+    let _place = crate::place();
+    let mut stores = Stores::prepare(&plan);
+    let disks = under_all(&mut stores);
+    stores.all.iter_mut().for_each(|store| store.spawn());
+    stores.await_ready();
+    let mut ledgers = Vec::new();
+    for seed in 0..rounds(3) {
+        let load = Load::start(&stores.clients(), &format!("alone{seed}"), ledger::Shape::WRITES);
+        load.await_more(1000);
+        stores.kill_all();
+        disks[0].lose_power(if seed == 0 { Survival::Synced } else { Survival::Torn(seed) });
+        stores.all.iter_mut().for_each(|store| store.spawn());
+        stores.await_ready();
+        ledgers.push(load.finish());
+        ledgers.iter().for_each(|ledger| ledger.check("loss of power"));
+    }
 }
 
 #[test]

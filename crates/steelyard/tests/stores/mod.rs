@@ -250,7 +250,8 @@ impl Stores {
             option("cluster-enabled", if plan.cluster_enabled { "yes" } else { "no" });
             option("regions", &plan.regions.to_string());
             option("reserve", "16mb");
-            option("io-threads", "2");
+            // A store alone with one loop writes the log on that loop.
+            option("io-threads", if plan.stores == 1 { "1" } else { "2" });
             // Hundreds of stores are started. Only tests of the measurement let stores measure.
             option("probe", "no");
             let mut store = Store {

@@ -5,7 +5,6 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::executor::batches::{self, BatchSender};
 use crate::fixture::Fixture;
 use crate::loops::ToWorker;
 
@@ -21,6 +20,8 @@ enum Done {
 #[derive(Default)]
 struct Device {
     full: AtomicBool,
+    /// True if a write would wait for a new segment.
+    lacks_segment: AtomicBool,
     done: Mutex<Vec<Done>>,
     refused: Mutex<Vec<Done>>,
 }
@@ -52,13 +53,21 @@ impl Log for Arc<Device> {
     fn sync(&self) -> Result<Appended, LogError> {
         self.answer(Done::Sync).map(|()| Appended::default())
     }
+
+    fn is_at_hand(&self, _: u64) -> bool {
+        !self.lacks_segment.load(Ordering::SeqCst)
+    }
+}
+
+fn batch(number: u64) -> LogBatch {
+    LogBatch { number, writes: Vec::new(), must_sync: false }
 }
 
 /// A running log thread, with the worker's ends of its channels.
 struct Running {
     fixture: Fixture,
     device: Arc<Device>,
-    batches: BatchSender,
+    sender: LogSender<Arc<Device>>,
     thread: JoinHandle<()>,
 }
 
@@ -66,15 +75,30 @@ impl Running {
     fn start(fsync: Fsync) -> Running {
         let fixture = Fixture::with(|config| config.fsync = fsync);
         let device = Arc::new(Device::default());
-        let (batches, taken) = batches::channel();
-        let writer = LogWriter::new(device.clone(), taken, fixture.store.executor());
+        let (sender, writer) = new(device.clone(), fixture.store.executor());
         let thread = std::thread::spawn(move || writer.run());
-        Running { fixture, device, batches, thread }
+        Running { fixture, device, sender, thread }
     }
 
     fn append(&self, number: u64) {
-        let batch = LogBatch { number, writes: Vec::new(), must_sync: false };
-        self.batches.send(batch);
+        self.sender.send(batch(number));
+    }
+
+    /// Writes a batch as the loop does. Returns true if it is persisted.
+    fn write(&self, number: u64) -> bool {
+        self.sender.write(batch(number))
+    }
+
+    /// Lets the log thread write batches until the loop may wait for one.
+    fn become_quick(&self) {
+        let mut number = 0;
+        eventually("the device counts as quick", || {
+            number += 1;
+            self.append(number);
+            self.persisted();
+            self.sender.writing.lock().waits.are_short(0)
+        });
+        self.device.done.lock().clear();
     }
 
     fn fill(&self) {
@@ -105,7 +129,7 @@ impl Running {
     /// Stops in the same way. Also returns the number of unexpected messages to the worker.
     fn end(self) -> (Vec<Done>, usize) {
         self.fixture.store.ends.stop();
-        drop(self.batches);
+        drop(self.sender);
         eventually("the thread ends", || self.thread.is_finished());
         self.thread.join().expect("the thread does not panic");
         (self.device.done(), self.fixture.told().count())
@@ -177,4 +201,52 @@ fn a_stopping_store_takes_the_workers_last_batches() {
     // The worker ends the process if the log thread ends before it.
     running.append(2);
     assert_eq!(running.stop(), []);
+}
+
+#[test]
+fn a_loop_writes_by_itself_once_the_device_has_been_quick() {
+    let running = Running::start(Fsync::Always);
+    assert!(!running.write(1), "nothing is known of the device");
+    assert_eq!(running.persisted(), 1);
+    running.become_quick();
+    let before = running.fixture.store.metrics.log_batches_of_loop.get();
+    assert!(running.write(2));
+    assert_eq!(running.device.done(), [Done::Append(2)]);
+    assert_eq!(running.fixture.store.metrics.log_batches_of_loop.get(), before + 1);
+    // The log thread writes what needs a new segment, and what comes while it writes itself.
+    running.device.lacks_segment.store(true, Ordering::SeqCst);
+    assert!(!running.write(3));
+    assert_eq!(running.persisted(), 3);
+    running.device.lacks_segment.store(false, Ordering::SeqCst);
+    let sender = &running.sender;
+    let writing = sender.writing.lock();
+    assert!(!sender.write(batch(4)));
+    drop(writing);
+    assert_eq!(running.persisted(), 4);
+    let done = [Done::Append(2), Done::Append(3), Done::Append(4), Done::Sync];
+    assert_eq!(running.stop(), done);
+}
+
+#[test]
+fn a_loop_leaves_the_wait_for_room_to_the_log_thread() {
+    let running = Running::start(Fsync::Always);
+    running.become_quick();
+    running.fill();
+    assert!(!running.write(1));
+    eventually("the log thread tries", || running.device.refused.lock().len() >= 2);
+    assert!(running.fixture.store.disk.is_full());
+    running.make_room();
+    assert_eq!(running.persisted(), 1);
+    assert_eq!(running.stop(), [Done::Append(1), Done::Sync]);
+}
+
+#[test]
+fn what_a_loop_writes_without_a_sync_is_synced_within_a_second() {
+    let running = Running::start(Fsync::EverySec);
+    running.become_quick();
+    eventually("the log thread has synced", || running.sender.writing.lock().sync_at.is_none());
+    running.device.done.lock().clear();
+    assert!(running.write(1));
+    eventually("it is synced", || running.device.done() == [Done::Append(1), Done::Sync]);
+    running.stop();
 }
