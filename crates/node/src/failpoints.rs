@@ -46,6 +46,9 @@ types::failpoints! {
     LagFromAnswer,
     /// A store without a lease answers writes that find nothing in its rows.
     NothingUnproved,
+    /// A command that another store passed on is answered under the lease although the leader has
+    /// announced entries that it has not executed.
+    AnnouncedIgnored,
     /// Only the first peer in the coordinator's order ever campaigns.
     TurnsForgotten,
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use node::reads::Origin;
 use node::{Answer, Item, Work, REQUEST_BYTES_MAX};
 use resp::{Protocol, Reply};
 use storage::KeyCounts;
@@ -44,24 +45,6 @@ fn protocol_of(item: &Item) -> Protocol {
 /// the descriptor of `version`.
 fn lie_in(items: &[Item], region: &RegionShared, version: u64) -> bool {
     node::reads::lie_in(items.iter().map(|item| item.slot), region, version)
-}
-
-/// The store to which the clients of commands are connected.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    Here,
-    /// Another one, which has passed the commands on.
-    Elsewhere,
-}
-
-impl Origin {
-    /// Returns true if these commands may be answered from rows under a lease. Another store may
-    /// have executed entries that this one has not executed yet, and its clients may know of them:
-    /// by a weak read, by an invalidation, or because they wait for elements and their turn has
-    /// come. They must not read older rows afterwards.
-    fn may_use_lease(self, region: &RegionShared) -> bool {
-        self == Origin::Here || region.holds_what_is_announced()
-    }
 }
 
 pub fn no_space() -> Reply {
@@ -174,12 +157,10 @@ impl Store {
         }
         if items.iter().any(Item::is_write) {
             // For most of its clients' writes, the loop has tried this.
-            if origin.may_use_lease(region) {
-                let mut counts = KeyCounts::default();
-                if let Some(answers) = self.find_nothing_at_once(region, &items, &mut counts) {
-                    self.metrics.keys.add(counts);
-                    return Ok(answers.into_iter().map(Some).collect());
-                }
+            let mut counts = KeyCounts::default();
+            if let Some(answers) = self.find_nothing_at_once(region, &items, origin, &mut counts) {
+                self.metrics.keys.add(counts);
+                return Ok(answers.into_iter().map(Some).collect());
             }
             let bytes = items.iter().map(|item| item.bytes() as u64).sum();
             if !self.disk.is_full() {

@@ -1,5 +1,6 @@
 //! The clients. Each has one connection at a time, to the presumed leader's store, and sends a few
-//! commands at once over it, as bytes.
+//! commands at once over it, as bytes. If stores pass commands on, clients often connect to any
+//! store.
 //!
 //! Clients are outside the stores' network and never partitioned from them. A refused command was
 //! not proposed, so the client sends it again to another store. The outcome of a command stays
@@ -68,6 +69,8 @@ pub struct Client {
     /// The operations that the client must still send. `None` if it sends random operations without
     /// end.
     pub wishes: Option<Vec<Op>>,
+    /// The store whose next execution wakes the client. It does nothing else until then.
+    pub waits_at: Option<StoreId>,
 }
 
 impl Client {
@@ -127,6 +130,8 @@ pub struct ReadAs {
     pub read_ms: UnixMillis,
     /// Set if the read was a weak one.
     pub weakly: Option<Weakly>,
+    /// The store that passed the command on, if any.
+    pub passed_by: Option<StoreId>,
 }
 
 /// Error replies by which a store tells a client the outcome of a command.
@@ -301,6 +306,7 @@ impl World {
         if self.clients[id].conversation.is_some() {
             return;
         }
+        self.clients[id].waits_at = None;
         let is_rushing = self.now < self.rush_until;
         let count = match is_rushing {
             true => PIPELINE_MAX,
@@ -324,6 +330,11 @@ impl World {
             true => self.rng.pick(&stores).expect("there are stores"),
             false => self.guess(first),
         };
+        self.begin_conversation(id, ops, at, is_weak);
+    }
+
+    /// Sends new operations to a store.
+    pub(crate) fn begin_conversation(&mut self, id: ClientId, ops: Vec<Op>, at: StoreId, is_weak: bool) {
         for op in &ops {
             self.tally.operations += 1;
             self.observe(&Observation::Invoked { op, at: self.now });
@@ -371,11 +382,13 @@ impl World {
         self.quiet.is_some_and(|(_, until)| self.now < until)
     }
 
-    /// Returns the store to ask: usually the presumed leader.
+    /// Returns the store to ask: usually the presumed leader, or often any store if stores pass
+    /// commands on.
     fn guess(&mut self, op: &Op) -> StoreId {
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
         let known = self.routed_to(crate::model::slot_of(op.group));
-        match known.filter(|_| self.rng.chance(95)) {
+        let leader_percent = if self.plan.passes_on && !self.is_calm { 50 } else { 95 };
+        match known.filter(|_| self.rng.chance(leader_percent)) {
             Some(leader) => leader,
             None => self.rng.pick(&stores).expect("there are stores"),
         }
@@ -523,6 +536,7 @@ impl World {
         let Asking { op, since } = asking;
         let read = conversation.read.get(&op.id).copied();
         let weakly = read.and_then(|read| read.weakly);
+        let passed_by = read.and_then(|read| read.passed_by);
         let after = match weakly {
             None => conversation.last.insert(op.group, op.id),
             Some(_) => None,
@@ -546,6 +560,7 @@ impl World {
             reply: &reply,
             read_ms,
             weakly,
+            passed_by,
             after,
         });
     }
@@ -605,6 +620,9 @@ impl World {
     }
 
     fn content(&mut self, client: ClientId) {
+        if self.begins_to_wait(client) {
+            return;
+        }
         let span = match self.now < self.rush_until {
             true => 5,
             false if self.is_quiet() => 500,

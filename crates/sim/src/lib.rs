@@ -33,4 +33,5 @@ pub mod silent_candidate;
 pub mod split_race;
 mod store;
 pub mod tally;
+mod waiting;
 mod world;

@@ -145,6 +145,8 @@ pub enum Observation<'a> {
         read_ms: Option<UnixMillis>,
         /// Set if a store answered after `READONLY` from its applied entries.
         weakly: Option<Weakly>,
+        /// The store that passed the command on to the one that read the rows, if any.
+        passed_by: Option<StoreId>,
         /// The previous command of the same group that leaders answered on the same connection.
         after: Option<OpId>,
     },

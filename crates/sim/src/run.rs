@@ -47,6 +47,10 @@ const FAILING_PERCENT: u64 = 20;
 /// seeds with which the search for other failpoints begins, so that these keep their course.
 const RANGES: u64 = 0x7261_6e67_0025_60ce;
 const RANGES_PERCENT: u64 = 30;
+/// Salt and percentage of the seeds in which stores pass their clients' commands on to leaders. The
+/// salt leaves out the seeds with which the search for other failpoints begins.
+const PASSING: u64 = 0x7061_7373_0000_0156;
+const PASSING_PERCENT: u64 = 10;
 /// Maximum true time in which a calm cluster must finish every operation.
 const PEACE: u64 = 60 * SECOND;
 
@@ -132,6 +136,12 @@ pub fn finds_nothing(seed: u64) -> bool {
     Rng::new(seed ^ IDLE).chance(IDLE_PERCENT)
 }
 
+/// Returns true if stores in this seed's run pass commands on to leaders, and the execution of an
+/// entry wakes clients.
+pub fn passes_on(seed: u64) -> bool {
+    Rng::new(seed ^ PASSING).chance(PASSING_PERCENT)
+}
+
 /// Returns true if leaders in this seed's run write thresholds of collections into entries.
 pub fn has_thresholds(seed: u64) -> bool {
     Rng::new(seed ^ BOUNDED).chance(BOUNDED_PERCENT)
@@ -186,7 +196,8 @@ fn begin(options: Options) -> World {
     for id in world.stores.keys().copied().collect::<Vec<_>>() {
         world.know_ranges(id);
     }
-    world.plan.finds_nothing = finds_nothing(options.seed);
+    world.plan.passes_on = passes_on(options.seed);
+    world.plan.finds_nothing = finds_nothing(options.seed) || world.plan.passes_on;
     world.is_tracing = options.is_tracing;
     if let Some(name) = options.only {
         world.keep_invariant(name);

@@ -15,6 +15,7 @@ mod lifecycle;
 mod log;
 mod members;
 mod merged;
+mod passing;
 mod quarantine;
 mod reads;
 mod seek;
@@ -55,8 +56,10 @@ pub use damage::Damaging;
 pub use heartbeat::facts;
 use log::ToLog;
 use node::recovery::Recovered;
+pub use passing::Call;
+use passing::Passed;
 use sessions::Connection;
-pub use sessions::PartId;
+pub use sessions::{Part, PartId};
 pub use unsynced::{Fsync, Syncing};
 use weak_reads::Reader;
 
@@ -120,6 +123,8 @@ pub struct Shared {
     pub leadership: Leadership,
     pub lease: Option<BootNanos>,
     pub applied: LogIndex,
+    /// The largest commit index that this store has announced to others.
+    announced: LogIndex,
     pub last_stamp_ms: UnixMillis,
     lease_wanted: BootNanos,
     freshness: Freshness,
@@ -138,6 +143,14 @@ impl Local for Shared {
 
     fn lease_holds(&self, now: BootNanos) -> bool {
         self.lease.is_some_and(|until| now < until)
+    }
+
+    fn announced(&self) -> LogIndex {
+        self.announced
+    }
+
+    fn applied(&self) -> LogIndex {
+        self.applied
     }
 
     fn slots_here(&self) -> SlotRange {
@@ -174,6 +187,10 @@ pub struct Process {
     inbox: VecDeque<ToShard>,
     has_turn: bool,
     connections: BTreeMap<ConnectionId, Connection>,
+    /// The commands that other stores have passed on to this one, by the numbers of the calls.
+    passed: BTreeMap<ConnectionId, Passed>,
+    /// The parts of this store's clients that it has passed on, by the numbers of the calls.
+    calls: BTreeMap<ConnectionId, PartId>,
     log: VecDeque<ToLog>,
     log_is_busy: bool,
     device: hang::DeviceWatch,
@@ -224,6 +241,7 @@ impl Shared {
             leadership: Leadership::default(),
             lease: None,
             applied: 0,
+            announced: 0,
             last_stamp_ms: 0,
             lease_wanted: 0,
             freshness: Freshness::default(),
@@ -449,6 +467,8 @@ impl World {
             inbox: VecDeque::new(),
             has_turn: false,
             connections: BTreeMap::new(),
+            passed: BTreeMap::new(),
+            calls: BTreeMap::new(),
             log: VecDeque::new(),
             log_is_busy: false,
             device: hang::DeviceWatch::default(),
@@ -582,6 +602,7 @@ impl World {
                 self.send(id, to, Packet::Applied { question, index })
             }
             Work::NoAnswer { question } => self.no_answer(id, question),
+            Work::NoReplies { call } => self.no_replies(id, call),
             Work::View { part, read } => self.take_view(id, part, read),
             Work::Read { part, replies, read_ms, read } => self.viewed(id, part, (replies, read_ms), &read),
             Work::ProvenRead { part } => self.read_rows(id, part, Proof::AlreadyThere),

@@ -21,6 +21,12 @@ pub struct Tally {
     pub lease_reads: u64,
     /// Number of writes that were answered without an entry, because they changed nothing.
     pub writes_of_nothing: u64,
+    /// Commands that stores passed on to leaders; parts with reads among them for which the lease
+    /// did not suffice, because the leader had announced entries that it had not executed; and
+    /// clients that a store's execution woke.
+    pub passed_on: u64,
+    pub behind_announced: u64,
+    pub woken: u64,
     pub index_reads: u64,
     pub elections: u64,
     /// Runs with a coordinator, peers' reports that they seek a leader, and candidates that it
@@ -126,6 +132,9 @@ impl Tally {
             (&mut self.reads, other.reads),
             (&mut self.lease_reads, other.lease_reads),
             (&mut self.writes_of_nothing, other.writes_of_nothing),
+            (&mut self.passed_on, other.passed_on),
+            (&mut self.behind_announced, other.behind_announced),
+            (&mut self.woken, other.woken),
             (&mut self.index_reads, other.index_reads),
             (&mut self.elections, other.elections),
             (&mut self.coordinated, other.coordinated),
@@ -211,6 +220,9 @@ impl Tally {
             ("    questions to leaders", self.bound_questions),
             ("    refused because of the bound", self.bounds_refused),
             ("writes of nothing", self.writes_of_nothing),
+            ("commands passed on to leaders", self.passed_on),
+            ("  that waited for announced entries", self.behind_announced),
+            ("clients woken by an execution", self.woken),
             ("elections won", self.elections),
             ("runs with a coordinator", self.coordinated),
             ("  reports of peers without a leader", self.searches),

@@ -23,14 +23,15 @@ use crate::durable::Snapshot;
 use crate::faults::Plan;
 use crate::forgetting::Forgetting;
 use crate::invariants::{Invariant, Violation, TABLE};
+use crate::model::Group;
 use crate::network::Network;
 use crate::observation::{EntryId, Observation, OpId};
 use crate::rng::{fold, Rng};
 use crate::split_race::SplitRace;
-use crate::store::{Damaging, PartId, Shared, Store, Syncing};
+use crate::store::{Call, Damaging, Part, PartId, Shared, Store, Syncing};
 use crate::tally::Tally;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Packet {
     Raft {
         region: RegionId,
@@ -58,6 +59,15 @@ pub enum Packet {
     Applied {
         question: Question,
         index: LogIndex,
+    },
+    /// Commands that a store passes on to a region's leader, and their answers.
+    Commands {
+        call: Call,
+        part: Part,
+    },
+    Replies {
+        call: Call,
+        replies: Vec<Reply>,
     },
     /// A random, unplanned request to a leader.
     Asked(Asked),
@@ -90,7 +100,7 @@ pub enum Asked {
     Meta(MetaCommand),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Event {
     /// Work of one incarnation of a store's process. It has no effect in a later incarnation.
     Of {
@@ -134,6 +144,12 @@ pub enum Event {
     },
     Client {
         client: ClientId,
+    },
+    /// A client learns that the store has executed an entry of the group's region.
+    Woken {
+        client: ClientId,
+        store: StoreId,
+        group: Group,
     },
     Fault,
     /// The absence of a store begins or is checked.
@@ -229,6 +245,10 @@ pub enum Work {
     /// The store gives up a question to a region's leader.
     NoAnswer {
         question: Question,
+    },
+    /// The answer to commands that were passed on is no longer awaited.
+    NoReplies {
+        call: Call,
     },
     /// Reads take their view.
     View {
@@ -464,6 +484,7 @@ impl World {
             Event::AskAgain { client, first } => self.ask_again(client, first),
             Event::Impatience { client, first } => self.impatient(client, first),
             Event::Client { client } => self.client_turn(client),
+            Event::Woken { client, store, group } => self.woken(client, store, group),
             Event::Fault => self.fault(),
             Event::Absence => self.look_at_absence(),
             Event::SplitRace => self.look_at_race(),

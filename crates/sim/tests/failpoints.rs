@@ -6,7 +6,9 @@
 use std::sync::Mutex;
 
 use sim::invariants::Violation;
-use sim::run::{bounds_reads, finds_nothing, has_thresholds, knows_ranges, run, Failpoint, Options};
+use sim::run::{
+    bounds_reads, finds_nothing, has_thresholds, knows_ranges, passes_on, run, Failpoint, Options,
+};
 
 /// Maximum number of seeds within which a failpoint must be found.
 const SEEDS: usize = 3000;
@@ -14,6 +16,7 @@ const SEEDS: usize = 3000;
 /// A seed that detects each failpoint at present, with which the search begins. A change of the
 /// simulator moves them: then the test takes minutes, and its output has the new ones.
 const KNOWN: &[(&str, u64)] = &[
+    ("Node(AnnouncedIgnored)", 104),
     ("Node(AnswerBeforeWrite)", 0),
     ("Node(DamageForgotten)", 20),
     ("Node(EndForgotten)", 273),
@@ -97,7 +100,8 @@ const OF_RANGES: &[&str] = &[
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
 /// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, `FirstThresholds` only
 /// in runs whose entries have thresholds, `NothingUnproved` only in runs whose leaders answer
-/// writes of nothing, and those of known ranges only in runs with them.
+/// writes of nothing, `AnnouncedIgnored` only in runs whose stores pass commands on, and those of
+/// known ranges only in runs with them.
 fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let name = format!("{failpoint:?}");
     let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);
@@ -105,6 +109,7 @@ fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let may_find = move |seed: &u64| match name.as_str() {
         "Node(LagFromAnswer)" => bounds_reads(*seed),
         "Storage(FirstThresholds)" => has_thresholds(*seed),
+        "Node(AnnouncedIgnored)" => passes_on(*seed),
         "Node(NothingUnproved)" => finds_nothing(*seed),
         name if OF_RANGES.contains(&name) => knows_ranges(*seed),
         _ => true,

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
-use node::reads::{Local, Proof, Read};
+use node::reads::{Local, Origin, Proof, Read};
 use node::session::Kind;
 use node::{Answer, Item, Outcome, Submit, Work, COPIED_BYTES_MAX};
 use storage::KeyCounts;
@@ -36,9 +36,10 @@ impl Store {
         &self,
         region: &RegionShared,
         items: &[Item],
+        origin: Origin,
         counts: &mut KeyCounts,
     ) -> Option<Vec<Answer>> {
-        let read = Read::begin_nothing(region, items)?;
+        let read = Read::begin_nothing(region, items, origin)?;
         // The look-ups hold up the loop, and are in vain if the last key exists.
         if items.iter().map(Item::bytes).sum::<usize>() > NOTHING_BYTES_MAX {
             return None;
@@ -84,12 +85,7 @@ impl Store {
         kind: Kind,
         counts: &mut KeyCounts,
     ) -> Option<Vec<Answer>> {
-        let proof = match kind {
-            Kind::Reads => Proof::Lease,
-            Kind::Weak(_) => Proof::AlreadyThere,
-            Kind::Writes => return None,
-        };
-        if proof == Proof::Lease {
+        if kind == Kind::Reads {
             let now = clock::boot_nanos();
             if region.leader() != Some(self.id) || !self.membership.may_use_lease() {
                 return None;
@@ -102,7 +98,8 @@ impl Store {
         let version = region.newest_version();
         let read = match kind {
             Kind::Weak(_) => Read::begin_weak(region, items.iter().map(|item| item.slot), version)?,
-            Kind::Reads | Kind::Writes => Read::begin(region, proof)?,
+            Kind::Reads => Read::begin(region, Proof::Lease(Origin::Here))?,
+            Kind::Writes => return None,
         };
         if let Kind::Weak(Some(max)) = kind {
             let applied = region.applied();
@@ -114,7 +111,7 @@ impl Store {
         let (answers, counted) = self.engine.read_all_from_ram(region, items, now)?;
         self.note_read(&read, region, items, version)?;
         *counts += counted;
-        if proof == Proof::Lease {
+        if kind == Kind::Reads {
             self.metrics.reads_by_lease.inc_by(items.len() as u64);
         }
         Some(answers)

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use command::Outcome;
-use node::reads::{Local, Proof, Read};
+use node::reads::{Local, Origin, Proof, Read};
 use node::{Answer, Item, Maintenance, Refusal, Work};
 use replica::Input;
 use resp::Reply;
@@ -25,7 +25,7 @@ use storage::KeyCounts;
 use tokio::sync::oneshot;
 use types::{BootNanos, UnixMillis};
 
-use super::{Origin, REPLY_BYTES_MAX};
+use super::REPLY_BYTES_MAX;
 use crate::clock;
 use crate::engine::Counted;
 use crate::loops::ToWorker;
@@ -75,10 +75,9 @@ impl Store {
         if has_leases {
             self.want_lease(region, now);
         }
-        let may_use_lease = has_leases && origin.may_use_lease(region);
         let mut pass = None;
-        if may_use_lease && region.lease_holds(now) {
-            pass = self.proved_pass(region, version, &items, Proof::Lease).await?;
+        if has_leases && region.lease_holds(now) {
+            pass = self.proved_pass(region, version, &items, Proof::Lease(origin)).await?;
         }
         let pass = match pass {
             Some(pass) => {
@@ -124,7 +123,7 @@ impl Store {
     }
 
     /// Makes a pass over the rows and proves it. Returns `None` if the pass may have seen foreign
-    /// or incomplete rows, or if the lease has ended.
+    /// or incomplete rows, or if the lease has ended or does not suffice.
     async fn proved_pass(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,

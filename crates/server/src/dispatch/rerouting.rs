@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use resp::Reply;
 
-use super::Origin;
 use crate::proposals::{cluster_down, unknown_outcome, Answers, NotDone};
 use crate::regions::RegionShared;
 use crate::store::Store;
 use crate::transport::CallError;
+use node::reads::Origin;
 use node::{Answer, Item, ItemSlot};
 
 /// Maximum wait, without a change notification, before a request without a leader looks again.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use command::{flags, CommandSpec, Handler, ServerCommand};
+use node::reads::Origin;
 use node::session::{Ask, Context, Host, Kind, Own, Part, Route};
 use node::{Answer, Item, Outcome};
 use resp::Reply;
@@ -391,7 +392,9 @@ impl Loop {
         }
         let began = self.store.statistics.begin(items);
         let (store, counts) = (&self.store, &mut self.tallied.keys);
-        let found = catch_unwind(AssertUnwindSafe(|| store.find_nothing_at_once(region, items, counts)));
+        let found = catch_unwind(AssertUnwindSafe(|| {
+            store.find_nothing_at_once(region, items, Origin::Here, counts)
+        }));
         let answers = found.map_err(|_| Panicked)?;
         if let Some(began) = began.filter(|_| answers.is_some()) {
             self.store.statistics.executed(items, began.elapsed(), &connection.seat.entry);

@@ -304,12 +304,6 @@ impl RegionShared {
         self.announced.fetch_max(index, Ordering::AcqRel);
     }
 
-    /// Returns true if the rows here hold all entries that this store has announced as committed.
-    /// If it is the leader, no other store has executed more.
-    pub fn holds_what_is_announced(&self) -> bool {
-        self.announced.load(Ordering::Acquire) <= self.applied()
-    }
-
     /// Locks the known freshness of the rows here.
     pub fn freshness(&self) -> MutexGuard<'_, Freshness> {
         self.freshness.lock()
@@ -346,6 +340,14 @@ impl Local for RegionShared {
 
     fn lease_holds(&self, now: BootNanos) -> bool {
         now < self.lease_until.load(Ordering::Acquire)
+    }
+
+    fn announced(&self) -> LogIndex {
+        self.announced.load(Ordering::Acquire)
+    }
+
+    fn applied(&self) -> LogIndex {
+        RegionShared::applied(self)
     }
 
     fn slots_here(&self) -> SlotRange {

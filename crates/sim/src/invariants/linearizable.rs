@@ -7,7 +7,9 @@
 //! newest that any client had seen at the call, and the newest that exists. A read after `READONLY`
 //! may agree with any version that is not older than one that the same process has returned. If the
 //! connection set a bound on the lag, the version is not older than the newest that any client had
-//! seen that long before the call.
+//! seen that long before the call. A command that a store has passed on to the leader must agree
+//! with a version that is not older than what the former store had executed, or returned to weak
+//! reads, at the call, because its clients may know of it.
 //! Commands that one connection sends at once take effect in their order, unless they were refused
 //! first. A refused command must never be executed, and no command may be executed twice.
 
@@ -27,6 +29,8 @@ struct OpRecord {
     floor: usize,
     /// The newest versions that weak reads had returned at the call, by the store's incarnation.
     weak_floors: BTreeMap<(StoreId, u64), usize>,
+    /// The newest versions that stores had executed at the call.
+    executed_floors: BTreeMap<StoreId, usize>,
     /// The true time of the call.
     called_at: u64,
     /// For each executed `WATCH` of the command, the number of changes of the watched key so far.
@@ -72,6 +76,8 @@ struct GroupRecord {
     /// The newest version that a store's incarnation has returned to weak reads. It never
     /// decreases.
     weakly_seen: BTreeMap<(StoreId, u64), usize>,
+    /// The newest version that a store has executed, whether or not any client has seen it.
+    executed: BTreeMap<StoreId, usize>,
 }
 
 #[derive(Default)]
@@ -90,6 +96,7 @@ impl Invariant for Linearizable {
                     seen: 0,
                     seen_at: Vec::new(),
                     weakly_seen: BTreeMap::new(),
+                    executed: BTreeMap::new(),
                 };
                 let group = self.groups.entry(op.group).or_insert_with(fresh);
                 let record = OpRecord {
@@ -97,6 +104,7 @@ impl Invariant for Linearizable {
                     command: op.command.clone(),
                     floor: group.seen,
                     weak_floors: group.weakly_seen.clone(),
+                    executed_floors: group.executed.clone(),
                     called_at: at,
                     watched: Vec::new(),
                     effect: None,
@@ -121,6 +129,7 @@ impl Invariant for Linearizable {
             }
             Observation::Executed { store, region, index, entry, now_ms, replies } => {
                 self.execute(entry, (region, index), now_ms, replies)?;
+                self.executed_on(store, entry);
                 let (_, _, expected) = self.entries[&entry].executed.as_ref().expect("executed just now");
                 let same = expected.len() == replies.len()
                     && expected.iter().zip(replies).all(|(expected, reply)| expected.allows(reply));
@@ -131,11 +140,20 @@ impl Invariant for Linearizable {
                     )),
                 }
             }
-            Observation::Answered { op, at, reply, read_ms, weakly, after } => {
-                self.answer((op, at), reply, (read_ms, weakly), after)
+            Observation::Answered { op, at, reply, read_ms, weakly, passed_by, after } => {
+                self.answer((op, at), reply, (read_ms, weakly, passed_by), after)
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl OpRecord {
+    /// Returns the newest version of which a store's clients may have known at the call.
+    fn known_at(&self, store: StoreId) -> usize {
+        let executed = self.executed_floors.get(&store);
+        let weakly_seen = self.weak_floors.range((store, 0)..=(store, u64::MAX)).map(|(_, version)| version);
+        executed.into_iter().chain(weakly_seen).copied().max().unwrap_or(0)
     }
 }
 
@@ -224,11 +242,24 @@ impl Linearizable {
         Ok(())
     }
 
+    /// Records that a store has executed an entry, for the first time or again after a start.
+    fn executed_on(&mut self, store: StoreId, entry: EntryId) {
+        for item in &self.entries[&entry].items {
+            let (Item::Op(id) | Item::Checked(id)) = item else { continue };
+            let op = &self.ops[id];
+            let group = self.groups.get_mut(&op.group).expect("an operation has a group");
+            if let Some((version, _)) = op.effect {
+                let executed = group.executed.entry(store).or_default();
+                *executed = version.max(*executed);
+            }
+        }
+    }
+
     fn answer(
         &mut self,
         (id, at): (OpId, u64),
         reply: &Reply,
-        (read_ms, weakly): (Option<UnixMillis>, Option<Weakly>),
+        (read_ms, weakly, passed_by): (Option<UnixMillis>, Option<Weakly>, Option<StoreId>),
         after: Option<OpId>,
     ) -> Result<(), String> {
         let before = after.and_then(|before| self.ops[&before].answered);
@@ -239,7 +270,10 @@ impl Linearizable {
                 let within = max_lag.map_or(0, |lag| self.groups[&op.group].seen_until(op.called_at, lag));
                 same_process.max(within)
             }
-            None => op.floor.max(before.unwrap_or(0)),
+            None => {
+                let known = passed_by.map_or(0, |store| op.known_at(store));
+                op.floor.max(before.unwrap_or(0)).max(known)
+            }
         };
         let group = self.groups.get_mut(&op.group).expect("an operation has a group");
         let version = match (read_ms, &op.effect) {
@@ -314,6 +348,7 @@ mod tests {
             reply,
             read_ms: Some(1),
             weakly: None,
+            passed_by: None,
             after: None,
         })
     }
@@ -333,6 +368,7 @@ mod tests {
                 reply: &Reply::OK,
                 read_ms: None,
                 weakly: None,
+                passed_by: None,
                 after: None,
             })
             .unwrap();
@@ -356,8 +392,15 @@ mod tests {
             invoke(&mut invariant, value, Command::Set { key: Key::First, value });
             execute(&mut invariant, value, value, Reply::OK).unwrap();
             let (at, reply) = (100 * value, &Reply::OK);
-            let seen =
-                Observation::Answered { op: value, at, reply, read_ms: None, weakly: None, after: None };
+            let seen = Observation::Answered {
+                op: value,
+                at,
+                reply,
+                read_ms: None,
+                weakly: None,
+                passed_by: None,
+                after: None,
+            };
             invariant.observe(&seen).unwrap();
         }
         let mut read = |op, called_at, lag| {
@@ -367,13 +410,44 @@ mod tests {
                 .unwrap();
             let weakly = Some(Weakly { store: op, life: 1, max_lag: lag });
             let (at, reply) = (called_at, &Reply::bulk("1"));
-            invariant.observe(&Observation::Answered { op, at, reply, read_ms: Some(1), weakly, after: None })
+            let (read_ms, passed_by, after) = (Some(1), None, None);
+            invariant.observe(&Observation::Answered { op, at, reply, read_ms, weakly, passed_by, after })
         };
         // The second value was seen at 200.
         read(3, 250, None).unwrap();
         read(4, 250, Some(60)).unwrap();
         assert!(read(5, 250, Some(50)).is_err());
         assert!(read(6, 300, Some(60)).is_err());
+    }
+
+    #[test]
+    fn a_read_older_than_what_the_store_that_passed_it_on_had_executed_is_found() {
+        let get = Command::Get { key: Key::First };
+        let mut invariant = Linearizable::default();
+        // Store 0 executes both values, of which no client has an answer.
+        for value in [1, 2] {
+            invoke(&mut invariant, value, Command::Set { key: Key::First, value });
+            execute(&mut invariant, value, value, Reply::OK).unwrap();
+            invoke(&mut invariant, 10 + value, get.clone());
+            invoke(&mut invariant, 20 + value, get.clone());
+        }
+        let mut read = |op, store, value| {
+            let reply = &Reply::bulk(value);
+            let (read_ms, passed_by) = (Some(1), Some(store));
+            invariant.observe(&Observation::Answered {
+                op,
+                at: op,
+                reply,
+                read_ms,
+                weakly: None,
+                passed_by,
+                after: None,
+            })
+        };
+        read(11, 0, "1").unwrap();
+        read(22, 1, "1").unwrap();
+        assert!(read(12, 0, "1").is_err());
+        read(12, 0, "2").unwrap();
     }
 
     #[test]

@@ -127,7 +127,9 @@ impl World {
     }
 
     pub(super) fn wake_apply(&mut self, id: StoreId) {
-        let slow = if self.rng.chance(3) { 100 } else { 1 };
+        // Commands that are passed on must often reach a leader that is behind its followers.
+        let slow_percent = if self.plan.passes_on { 15 } else { 3 };
+        let slow = if self.rng.chance(slow_percent) { 100 } else { 1 };
         let delay = self.rng.below(2 * slow * MILLISECOND);
         let Some(process) = self.process(id) else { return };
         let has_work = !process.backlog.is_empty() || !process.applying.is_empty();
@@ -239,7 +241,7 @@ impl World {
     /// Shows the invariants the executed entries, before any effect is carried out.
     fn executed(&mut self, id: StoreId, regions: Vec<RegionId>, seen: Seen) {
         let Some(process) = self.process(id) else { return };
-        process.executed.extend(regions);
+        process.executed.extend(&regions);
         for entry in &seen.entries {
             if entry.is_awaited {
                 process.acknowledged.push((entry.region, entry.index, entry.term));
@@ -257,6 +259,7 @@ impl World {
             }
         }
         self.show_changes(id, seen.changes);
+        self.wake_clients(id, &regions);
     }
 
     fn show_changes(&mut self, id: StoreId, changes: Vec<(RegionId, Changed, Option<u64>)>) {

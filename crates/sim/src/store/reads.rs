@@ -2,7 +2,7 @@
 //! has applied.
 
 use command::{Exec, Limits, Mode};
-use node::reads::{Local, Proof, Read};
+use node::reads::{Local, Origin, Proof, Read};
 use node::session::Kind;
 use node::{Item, ItemSlot, Maintenance, Work as Proposal};
 use replica::Input;
@@ -13,7 +13,7 @@ use types::{RegionId, Slot, SlotRange, StoreId, UnixMillis};
 use super::sessions::{Part, PartId};
 use super::weak_reads::Reader;
 use super::Asker;
-use crate::client::{ReadAs, PATIENCE};
+use crate::client::PATIENCE;
 use crate::clock::MILLISECOND;
 use crate::observation::Weakly;
 use crate::world::{Work, World};
@@ -41,7 +41,7 @@ impl World {
             self.input(id, Input::WantLease { region });
         }
         match holds {
-            true => self.read_rows(id, part, Proof::Lease),
+            true => self.read_rows(id, part, Proof::Lease(self.origin(id, part))),
             false => self.prove(id, part, region),
         }
     }
@@ -52,11 +52,13 @@ impl World {
         if !self.plan.finds_nothing || self.plan.asks_majority {
             return false;
         }
-        let boot = self.boot(id);
+        let (boot, origin) = (self.boot(id), self.origin(id, part));
         let Some(Part { items, ops, .. }) = self.part(id, part) else { return false };
         let (items, ops) = (items.clone(), ops.clone());
         let shared = self.process(id).and_then(|process| process.regions.get(&region));
-        let Some(read) = shared.and_then(|shared| Read::begin_nothing(shared, &items)) else { return false };
+        let Some(read) = shared.and_then(|shared| Read::begin_nothing(shared, &items, origin)) else {
+            return false;
+        };
         let rows = self.stores[&id].durable.engine.in_ram();
         if !items.iter().all(|item| item.finds_nothing(&rows).unwrap_or(false)) {
             return false;
@@ -72,7 +74,7 @@ impl World {
         self.tally.writes_of_nothing += items.len() as u64;
         let mut replies = Vec::with_capacity(views.len());
         for ((reply, read_ms), op) in views.into_iter().zip(ops.iter()) {
-            self.note_read(part, *op, ReadAs { read_ms, weakly: None });
+            self.note_read(id, part, *op, read_ms, None);
             replies.push(reply);
         }
         self.answer_part(id, part, replies);
@@ -92,7 +94,13 @@ impl World {
         let region = *region;
         let shared = self.process(id).and_then(|process| process.regions.get(&region));
         let Some(read) = shared.and_then(|shared| Read::begin(shared, proof)) else {
-            return self.refuse(id, part);
+            return match proof {
+                Proof::Lease(Origin::Elsewhere) => {
+                    self.tally.behind_announced += 1;
+                    self.prove(id, part, region);
+                }
+                Proof::Lease(Origin::Here) | Proof::AlreadyThere => self.refuse(id, part),
+            };
         };
         let delay = self.read_delay();
         self.schedule_work(id, delay, Work::View { part, read });
@@ -145,7 +153,7 @@ impl World {
         if read.may_be_answered(shared, slots(), shared.version_here(), || boot) {
             let count = replies.len() as u64;
             match (read.proof(), kind) {
-                (Proof::Lease, _) => self.tally.lease_reads += count,
+                (Proof::Lease(_), _) => self.tally.lease_reads += count,
                 (Proof::AlreadyThere, Kind::Weak(max)) => {
                     self.tally.weak_reads += count;
                     self.tally.bounded_reads += if max.is_some() { count } else { 0 };
@@ -161,10 +169,10 @@ impl World {
                 Weakly { store: id, life, max_lag: max_lag.map(|max| max.nanos) }
             });
             for op in ops.iter().take(replies.len()) {
-                self.note_read(part, *op, ReadAs { read_ms, weakly });
+                self.note_read(id, part, *op, read_ms, weakly);
             }
             self.answer_part(id, part, replies);
-        } else if shared.descriptor.contains(slot_of(&items[0])) && read.proof() == Proof::Lease {
+        } else if shared.descriptor.contains(slot_of(&items[0])) && matches!(read.proof(), Proof::Lease(_)) {
             self.prove(id, part, region);
         } else {
             self.refuse(id, part);

@@ -11,12 +11,12 @@ use node::reads::Proof;
 use node::session::{self, Ask, Context, Host, Kind, Own, Route, Session};
 use node::{Answer, Item, ItemSlot, Outcome, Work as Proposal};
 use resp::Reply;
-use types::{RegionId, StoreId};
+use types::{RegionId, StoreId, UnixMillis};
 
 use super::{Asker, Process};
 use crate::client::{answer, ClientId, ConnectionId, Conversation, ReadAs};
 use crate::clock::MILLISECOND;
-use crate::observation::{self, OpId};
+use crate::observation::{self, OpId, Weakly};
 use crate::world::{Event, Work, World};
 
 /// The identity of a part of a conversation.
@@ -24,11 +24,12 @@ use crate::world::{Event, Work, World};
 pub struct PartId {
     pub client: ClientId,
     pub connection: ConnectionId,
-    number: usize,
+    pub(super) number: usize,
 }
 
 /// Commands that the session has requested.
-pub(super) struct Part {
+#[derive(Clone)]
+pub struct Part {
     pub region: RegionId,
     pub kind: Kind,
     pub items: Arc<Vec<Item>>,
@@ -55,6 +56,8 @@ struct Served<'a> {
     id: StoreId,
     /// True if commands about the store itself take some time.
     is_slow: bool,
+    /// True if the store passes commands on to leaders, instead of naming the leader.
+    passes_on: bool,
 }
 
 impl Host for Served<'_> {
@@ -79,6 +82,7 @@ impl Host for Served<'_> {
         match shared.leadership.leader {
             Some(leader) if leader == self.id => Route::Region(region),
             _ if context.read_only && !item.is_write() && shared.is_local => Route::Weak(region),
+            Some(_) if self.passes_on => Route::Region(region),
             Some(leader) => Route::Answered(answer::moved(slot, leader)),
             None => Route::Alone,
         }
@@ -152,14 +156,14 @@ impl World {
     /// Advances the session as far as possible, and sends its output to the client.
     fn serve(&mut self, id: StoreId, number: ConnectionId) {
         loop {
-            let is_slow = self.rng.chance(50);
+            let (is_slow, passes_on) = (self.rng.chance(50), self.plan.passes_on);
             let Some(process) = self.process(id) else { return };
             let Some(mut connection) = process.connections.remove(&number) else { return };
             let mut asks = Vec::new();
             connection.session.decode();
             let can_advance = connection.session.can_advance();
             if can_advance {
-                connection.session.advance(&mut Served { process, id, is_slow }, &mut asks);
+                connection.session.advance(&mut Served { process, id, is_slow, passes_on }, &mut asks);
             }
             let asks: Vec<_> =
                 asks.into_iter().map(|ask| self.take_in(number, &mut connection, ask)).collect();
@@ -233,6 +237,14 @@ impl World {
             }
             (Wanted::Commands | Wanted::Gone, _) => return,
         };
+        match self.leader_elsewhere(id, region).filter(|_| matches!(kind, Kind::Reads | Kind::Writes)) {
+            Some(leader) => self.pass_on(id, part, leader),
+            None => self.execute_part(id, part, region, kind),
+        }
+    }
+
+    /// Executes a part on this store.
+    pub(super) fn execute_part(&mut self, id: StoreId, part: PartId, region: RegionId, kind: Kind) {
         match kind {
             Kind::Weak(None) => return self.read_rows(id, part, Proof::AlreadyThere),
             Kind::Weak(Some(max)) => {
@@ -262,7 +274,11 @@ impl World {
     }
 
     pub(super) fn part(&mut self, id: StoreId, part: PartId) -> Option<&Part> {
-        self.process(id)?.connections.get(&part.connection)?.parts.get(&part.number)
+        let process = self.process(id)?;
+        match process.connections.get(&part.connection) {
+            Some(connection) => connection.parts.get(&part.number),
+            None => process.passed.get(&part.connection).map(|passed| &passed.part),
+        }
     }
 
     /// Answers the commands of a part that were proposed.
@@ -290,6 +306,9 @@ impl World {
     /// Gives the session the answers to the part's first commands.
     pub(super) fn answer_part(&mut self, id: StoreId, part: PartId, replies: Vec<Reply>) {
         let Some(process) = self.process(id) else { return };
+        if let Some(passed) = process.passed.remove(&part.connection) {
+            return self.answer_passed(id, &passed, replies);
+        }
         let Some(connection) = process.connections.get_mut(&part.connection) else { return };
         connection.parts.remove(&part.number);
         connection.session.answered(part.number, replies.into_iter().map(Answer::from).collect());
@@ -297,7 +316,17 @@ impl World {
     }
 
     /// Notes for the invariants how the store read the values that it is about to return.
-    pub(super) fn note_read(&mut self, part: PartId, op: OpId, read: ReadAs) {
+    pub(super) fn note_read(
+        &mut self,
+        id: StoreId,
+        part: PartId,
+        op: OpId,
+        read_ms: UnixMillis,
+        weakly: Option<Weakly>,
+    ) {
+        let passed = self.process(id).and_then(|process| process.passed.get(&part.connection));
+        let (part, passed_by) = passed.map_or((part, None), |passed| (passed.call.part, Some(passed.by)));
+        let read = ReadAs { read_ms, weakly, passed_by };
         let conversation = self.clients[part.client].conversation.as_mut();
         if let Some(conversation) = conversation.filter(|of| of.connection == Some(part.connection)) {
             conversation.read.insert(op, read);

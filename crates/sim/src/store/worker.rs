@@ -84,6 +84,8 @@ impl World {
             Packet::Order(bytes) => self.ordered(id, &bytes),
             Packet::AskApplied { question } => self.asked_applied(id, from, question),
             Packet::Applied { question, index } => self.told_applied(id, question, index),
+            Packet::Commands { call, part } => self.take_passed(id, from, call, part),
+            Packet::Replies { call, replies } => self.take_replies(id, call, replies),
             Packet::Asked(asked) => self.asked(id, asked),
             Packet::AskMerged { regions } => self.answer_merged(id, from, regions),
             Packet::Merged { asked, merged } => self.hear_merged(id, &asked, merged),
@@ -194,6 +196,10 @@ impl World {
             Effect::Seeking { region, seeker } => self.seek(id, region, seeker),
             Effect::Send { to, messages, .. } => {
                 for (region, message) in messages {
+                    let Some(process) = self.process(id) else { return };
+                    if let Some(shared) = process.regions.get_mut(&region) {
+                        shared.announced = shared.announced.max(replica::announced_commit(&message));
+                    }
                     if !self.network.reaches(id, to) && self.rng.chance(20) {
                         self.input(id, RaftInput::StoreUnreachable { store: to });
                     }
