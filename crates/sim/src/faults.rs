@@ -131,6 +131,8 @@ pub struct Plan {
     pub has_thresholds: bool,
     /// True if leaders answer writes that change nothing without an entry.
     pub finds_nothing: bool,
+    /// True if workers write some batches of the log themselves.
+    pub logs_at_once: bool,
     /// True if stores pass commands on to leaders.
     pub passes_on: bool,
     /// True if leaders use no lease and ask a mere majority for each strong read.

@@ -51,6 +51,10 @@ const RANGES_PERCENT: u64 = 30;
 /// salt leaves out the seeds with which the search for other failpoints begins.
 const PASSING: u64 = 0x7061_7373_0000_0156;
 const PASSING_PERCENT: u64 = 10;
+/// Salt and percentage of the seeds in which workers write some batches of the log themselves. The
+/// salt leaves out the seeds with which the search for other failpoints begins.
+const AT_ONCE: u64 = 0x6174_206f_6e63_008d;
+const AT_ONCE_PERCENT: u64 = 10;
 /// Maximum true time in which a calm cluster must finish every operation.
 const PEACE: u64 = 60 * SECOND;
 
@@ -142,6 +146,11 @@ pub fn passes_on(seed: u64) -> bool {
     Rng::new(seed ^ PASSING).chance(PASSING_PERCENT)
 }
 
+/// Returns true if workers in this seed's run write some batches of the log themselves.
+pub fn logs_at_once(seed: u64) -> bool {
+    Rng::new(seed ^ AT_ONCE).chance(AT_ONCE_PERCENT)
+}
+
 /// Returns true if leaders in this seed's run write thresholds of collections into entries.
 pub fn has_thresholds(seed: u64) -> bool {
     Rng::new(seed ^ BOUNDED).chance(BOUNDED_PERCENT)
@@ -196,6 +205,7 @@ fn begin(options: Options) -> World {
     for id in world.stores.keys().copied().collect::<Vec<_>>() {
         world.know_ranges(id);
     }
+    world.plan.logs_at_once = logs_at_once(options.seed);
     world.plan.passes_on = passes_on(options.seed);
     world.plan.finds_nothing = finds_nothing(options.seed) || world.plan.passes_on;
     world.is_tracing = options.is_tracing;

@@ -51,6 +51,8 @@ pub struct Tally {
     /// that it lacked rows.
     pub executed_in_ram: u64,
     pub attempts_missed: u64,
+    /// Batches of the log that workers wrote themselves.
+    pub logged_at_once: u64,
     pub truncations: u64,
     pub log_reads: u64,
     /// Turns after which committed entries waited for room to be executed.
@@ -151,6 +153,7 @@ impl Tally {
             (&mut self.entries_applied, other.entries_applied),
             (&mut self.executed_in_ram, other.executed_in_ram),
             (&mut self.attempts_missed, other.attempts_missed),
+            (&mut self.logged_at_once, other.logged_at_once),
             (&mut self.truncations, other.truncations),
             (&mut self.log_reads, other.log_reads),
             (&mut self.withheld, other.withheld),
@@ -238,6 +241,7 @@ impl Tally {
             ("entries applied", self.entries_applied),
             ("  hand-outs executed in RAM", self.executed_in_ram),
             ("  hand-outs that lacked rows", self.attempts_missed),
+            ("batches written by workers", self.logged_at_once),
             ("log truncations", self.truncations),
             ("log reads for followers", self.log_reads),
             ("turns that withheld entries", self.withheld),

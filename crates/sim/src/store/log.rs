@@ -1,5 +1,5 @@
-//! The log's thread, which writes and syncs each batch once and only then tells the worker. Also
-//! the flusher, which decides which part of the log is no longer needed.
+//! The log's thread, which writes and syncs each batch once and only then tells the worker, and the
+//! worker's own writes in some runs. Also the flusher, which decides which part of the log is no longer needed.
 
 use replica::{Input, LogBatch, LogStore};
 use types::{LogIndex, RegionId, StoreId, Term};
@@ -22,6 +22,25 @@ impl World {
         let Some(process) = self.process(id) else { return };
         process.log.push_back(job);
         self.next_log_job(id);
+    }
+
+    /// Writes a batch in the middle of the worker's turn, as the loop of a store does when the write
+    /// is short. Returns the batch if the log's thread must write it.
+    pub(super) fn log_at_once(&mut self, id: StoreId, batch: LogBatch) -> Result<(), LogBatch> {
+        let drawn = types::mix(self.seed ^ types::mix(id) ^ batch.number);
+        let may_wait = self.plan.logs_at_once && drawn.is_multiple_of(2);
+        let is_quick = self.stores[&id].hung_until <= self.now && self.without_room(id).is_none();
+        let process = self.process(id).filter(|process| !process.log_is_busy && process.log.is_empty());
+        if !may_wait || !is_quick || process.is_none() {
+            return Err(batch);
+        }
+        self.stores[&id].durable.disk.append(&batch);
+        self.sync_written(id, &batch);
+        self.tally.logged_at_once += 1;
+        let boot = self.boot(id);
+        let Some(process) = self.process(id) else { return Ok(()) };
+        process.shard.step(node::Input::Raft(Input::Persisted { batch: batch.number }), boot);
+        Ok(())
     }
 
     fn next_log_job(&mut self, id: StoreId) {
@@ -53,25 +72,27 @@ impl World {
         if let Some(left) = self.stores[&id].hung_until.checked_sub(self.now).filter(|&left| left > 0) {
             return self.schedule_work(id, left.min(HANG_LOOK), Work::Logged);
         }
-        let is_synced = self.stores[&id].fsync == Fsync::Always;
-        let Some(process) = self.process(id) else { return };
-        let must_sync = matches!(process.log.front(), Some(ToLog::Append(batch)) if batch.must_sync);
-        match is_synced || must_sync {
-            true => self.stores[&id].durable.disk.sync(),
-            false => self.sync_soon(id),
-        }
         let Some(process) = self.process(id) else { return };
         process.log_is_busy = false;
         process.device.log_write_ended();
         let Some(ToLog::Append(batch)) = process.log.pop_front() else { return };
+        self.sync_written(id, &batch);
+        self.input(id, Input::Persisted { batch: batch.number });
+        self.next_log_job(id);
+    }
+
+    /// Completes the write of a batch: syncs it if it must be synced.
+    fn sync_written(&mut self, id: StoreId, batch: &LogBatch) {
+        match self.stores[&id].fsync == Fsync::Always || batch.must_sync {
+            true => self.stores[&id].durable.disk.sync(),
+            false => self.sync_soon(id),
+        }
         let disk = self.stores[&id].durable.disk.clone();
         for write in batch.writes.iter().filter(|write| !write.entries.is_empty()) {
             let (region, entries) = (write.region, &write.entries[..]);
             let before = disk.with(region, |log| log.term(entries[0].index - 1));
             self.observe(&Observation::Synced { store: id, region, entries, before });
         }
-        self.input(id, Input::Persisted { batch: batch.number });
-        self.next_log_job(id);
     }
 
     /// Reads entries for a follower that lags, as they are in the log now.

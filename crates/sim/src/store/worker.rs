@@ -208,7 +208,11 @@ impl World {
             }
             // A received snapshot is kept until it is applied.
             Effect::AcceptSnapshot { .. } => {}
-            Effect::Persist(batch) => self.log(id, ToLog::Append(batch)),
+            Effect::Persist(batch) => {
+                if let Err(batch) = self.log_at_once(id, batch) {
+                    self.log(id, ToLog::Append(batch));
+                }
+            }
             Effect::Apply { region, entries } => {
                 let term = self.term_of(id, region);
                 let committed: Vec<_> = entries.iter().map(|apply| apply.entry.clone()).collect();
