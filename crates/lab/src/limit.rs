@@ -4,7 +4,8 @@
 //! A SET that is to survive a power loss needs a read from a socket, a write to a log, an
 //! `fdatasync`, a place in a table and a reply. This server does exactly that. One thread has an
 //! epoll loop and the table, and another one writes the log. Requests that arrive while the log is
-//! being synced go to disk with the next sync (group commit). With followers, each batch goes to
+//! being synced go to disk with the next sync (group commit). Without followers, and if clients do
+//! not pipeline, the loop writes the log itself, which is faster. With followers, each batch goes to
 //! them and to the leader's own log at the same time. A batch is committed once a majority of the
 //! copies has synced it.
 //!

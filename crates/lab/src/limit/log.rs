@@ -1,4 +1,5 @@
-//! The log: one preallocated file, which a thread of its own overwrites in a circle.
+//! The log: one preallocated file, which is overwritten in a circle, by a thread of its own or by the
+//! thread of the loop.
 //!
 //! All blocks of the file were written once before, so that overwriting them changes no metadata.
 
@@ -7,7 +8,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 
@@ -20,6 +21,7 @@ pub(super) type Write = Vec<Arc<Vec<u8>>>;
 
 /// The log. It takes one write at a time.
 pub(super) struct Log {
+    place: Arc<Mutex<Circle>>,
     writes: SyncSender<Write>,
     done: Receiver<io::Result<()>>,
     is_busy: bool,
@@ -32,17 +34,18 @@ impl Log {
         let file = preallocate(&path, bytes).with_context(|| format!("{} cannot be made", path.display()))?;
         let (writes, to_write) = mpsc::sync_channel::<Write>(1);
         let (written, done) = mpsc::channel();
+        let place = Arc::new(Mutex::new(Circle { file, bytes, next: 0 }));
+        let of_thread = place.clone();
         std::thread::Builder::new().name("log".into()).spawn(move || {
-            let mut place = Circle { bytes, next: 0 };
             while let Ok(write) = to_write.recv() {
-                let result = place.write(&file, &write).and_then(|()| file.sync_data());
+                let result = of_thread.lock().expect("nobody panics with it").write(&write);
                 if written.send(result).is_err() {
                     return;
                 }
                 wake();
             }
         })?;
-        Ok(Log { writes, done, is_busy: false })
+        Ok(Log { place, writes, done, is_busy: false })
     }
 
     pub(super) fn is_busy(&self) -> bool {
@@ -57,6 +60,13 @@ impl Log {
             TrySendError::Full(_) => anyhow::anyhow!("the log has a write already"),
             TrySendError::Disconnected(_) => anyhow::anyhow!("the log's thread has ended"),
         })
+    }
+
+    /// Writes on this thread. Must not be called while the log is busy.
+    pub(super) fn write_here(&self, write: &Write) -> anyhow::Result<()> {
+        debug_assert!(!self.is_busy);
+        let mut place = self.place.lock().expect("nobody panics with it");
+        place.write(write).context("the log cannot be written")
     }
 
     /// Returns true if the write in flight is done.
@@ -75,8 +85,9 @@ fn preallocate(path: &Path, bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// The position of the next batch in the file.
+/// The file, and the position of the next batch in it.
 struct Circle {
+    file: File,
     bytes: u64,
     next: u64,
 }
@@ -94,8 +105,13 @@ impl Circle {
         Ok(at)
     }
 
-    fn write(&mut self, file: &File, write: &Write) -> io::Result<()> {
-        write.iter().try_for_each(|batch| file.write_all_at(batch, self.place(batch.len() as u64)?))
+    /// Writes and syncs.
+    fn write(&mut self, write: &Write) -> io::Result<()> {
+        for batch in write {
+            let at = self.place(batch.len() as u64)?;
+            self.file.write_all_at(batch, at)?;
+        }
+        self.file.sync_data()
     }
 }
 
@@ -105,7 +121,8 @@ mod tests {
 
     #[test]
     fn batches_follow_each_other_and_go_round() {
-        let mut circle = Circle { bytes: 3 * PAGE_BYTES, next: 0 };
+        let file = tempfile::tempfile().unwrap();
+        let mut circle = Circle { file, bytes: 3 * PAGE_BYTES, next: 0 };
         assert_eq!(circle.place(10).unwrap(), 0);
         assert_eq!(circle.place(PAGE_BYTES).unwrap(), PAGE_BYTES);
         assert_eq!(circle.place(PAGE_BYTES).unwrap(), 2 * PAGE_BYTES);

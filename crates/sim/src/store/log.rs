@@ -1,5 +1,5 @@
-//! The log's thread, which writes and syncs each batch once and only then tells the worker, and the
-//! worker's own writes in some runs. Also the flusher, which decides which part of the log is no longer needed.
+//! The log's thread, which writes and syncs each batch once and only then tells the worker, and
+//! the worker's own writes in some runs. Also the flusher, which decides which part of the log is no longer needed.
 
 use replica::{Input, LogBatch, LogStore};
 use types::{LogIndex, RegionId, StoreId, Term};
@@ -24,8 +24,8 @@ impl World {
         self.next_log_job(id);
     }
 
-    /// Writes a batch in the middle of the worker's turn, as the loop of a store does when the write
-    /// is short. Returns the batch if the log's thread must write it.
+    /// Writes a batch in the middle of the worker's turn, as the loop of a store does when the
+    /// write is short. Returns the batch if the log's thread must write it.
     pub(super) fn log_at_once(&mut self, id: StoreId, batch: LogBatch) -> Result<(), LogBatch> {
         let drawn = types::mix(self.seed ^ types::mix(id) ^ batch.number);
         let may_wait = self.plan.logs_at_once && drawn.is_multiple_of(2);
