@@ -5,9 +5,9 @@
 //! `fdatasync`, a place in a table and a reply. This server does exactly that. One thread has an
 //! epoll loop and the table, and another one writes the log. Requests that arrive while the log is
 //! being synced go to disk with the next sync (group commit). Without followers, and if clients do
-//! not pipeline, the loop writes the log itself, which is faster. With followers, each batch goes to
-//! them and to the leader's own log at the same time. A batch is committed once a majority of the
-//! copies has synced it.
+//! not pipeline, the loop writes the log itself, which is faster. With followers, each batch goes
+//! to them and to the leader's own log at the same time. A batch is committed once a majority of
+//! the copies has synced it.
 //!
 //! It is no store. It writes its log in a circle and does not read it at its start. Its table has
 //! no bound, there are no elections, and a follower that is lost cannot return.

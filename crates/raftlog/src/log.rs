@@ -1,4 +1,4 @@
-//! The log as a store uses it: one thread appends, others read and recycle segments.
+//! The log as a store uses it: one thread at a time appends, others read and recycle segments.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use replica::{HardState, LogBatch};
 use types::{LogIndex, PeerId, RegionDescriptor, RegionId, Term, FIRST_INDEX, FIRST_TERM};
 use wal::layout::Secret;
@@ -111,10 +111,14 @@ impl RaftLog {
         self.write(|writer| writer.append(batch, sync))
     }
 
-    /// Returns true if a batch of `bytes` bytes fits into the segments that are there, and no other
-    /// thread is writing to the log now.
-    pub fn is_at_hand(&self, bytes: u64) -> bool {
-        self.shared.writer.try_lock().is_some_and(|writer| writer.has_room_for(bytes))
+    /// Writes the batch, as [`append`](Self::append) does. Returns `None`, and has written nothing,
+    /// if another thread writes to the log now, or if there is no segment with room for the batch.
+    pub fn try_append(&self, batch: &LogBatch, sync: bool) -> Option<Result<Appended>> {
+        let begun = Instant::now();
+        let writer = self.shared.writer.try_lock()?;
+        writer
+            .has_room_for(batch)
+            .then(|| self.write_with(writer, begun, |writer| writer.append(batch, sync)))
     }
 
     /// Makes durable all batches that were appended without sync.
@@ -294,9 +298,17 @@ impl RaftLog {
         &self,
         act: impl FnOnce(&mut Appender<Files, LockedIndex>) -> Result<usize>,
     ) -> Result<Appended> {
-        self.refuse_if_stopped()?;
         let begun = Instant::now();
-        let mut writer = self.shared.writer.lock();
+        self.write_with(self.shared.writer.lock(), begun, act)
+    }
+
+    fn write_with(
+        &self,
+        mut writer: MutexGuard<'_, Appender<Files, LockedIndex>>,
+        begun: Instant,
+        act: impl FnOnce(&mut Appender<Files, LockedIndex>) -> Result<usize>,
+    ) -> Result<Appended> {
+        self.refuse_if_stopped()?;
         let (free, synced) = (writer.free_segments(), self.shared.files.sync_time());
         let bytes = act(&mut writer).map_err(|error| self.failed(error))?;
         let has_taken_one = writer.free_segments() < free;

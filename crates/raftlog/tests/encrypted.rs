@@ -30,11 +30,15 @@ fn open(dir: &Path) -> RaftLog {
     RaftLog::open(dir, &small()).unwrap()
 }
 
-fn append(log: &RaftLog, index: u64, sync: bool) {
+fn batch(index: u64) -> LogBatch {
     let data = Bytes::from([SECRET, &index.to_be_bytes()].concat().repeat(20));
     let entries = vec![Entry { index, term: 1, data, ..Entry::default() }];
     let write = RegionWrite { region: 1, restart: None, entries, hard_state: None };
-    log.append(&LogBatch { number: 1, writes: vec![write], must_sync: sync }, sync).unwrap();
+    LogBatch { number: 1, writes: vec![write], must_sync: true }
+}
+
+fn append(log: &RaftLog, index: u64, sync: bool) {
+    log.append(&batch(index), sync).unwrap();
 }
 
 fn tells(paths: &[PathBuf]) -> bool {
@@ -155,4 +159,25 @@ fn a_segment_that_was_cut_off_in_the_padding_of_its_last_block_is_continued() {
     append(&log, 7, true);
     drop(log);
     check(&open(&log_dir), 7);
+}
+
+#[test]
+fn a_write_that_must_not_wait_makes_no_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let vault = atrest::open(dir.path(), Some(&settings(dir.path()))).unwrap().unwrap();
+    let log_dir = dir.path().join("log");
+    let options = Options { segment_bytes: 256 << 10, log_bytes: 1 << 20 };
+    let log = RaftLog::open(&log_dir, &options).unwrap();
+    assert!(log.try_append(&batch(1), true).is_none(), "there is no segment yet");
+    append(&log, 1, true);
+    log.try_append(&batch(2), true).expect("there is room").unwrap();
+    // The segments that are there must not be written to under a new key.
+    log.prepare().unwrap();
+    vault.rotate().unwrap();
+    assert!(log.try_append(&batch(3), true).is_none());
+    check(&log, 2);
+    append(&log, 3, true);
+    log.try_append(&batch(4), true).expect("there is room").unwrap();
+    drop(log);
+    check(&RaftLog::open(&log_dir, &options).unwrap(), 4);
 }

@@ -155,7 +155,7 @@ mod tests {
         let (release, held) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                let schedule = Schedule::of_this_thread();
+                let schedule = Schedule::default();
                 store.capability.log.during(&schedule, 0, || held.recv(), |_| false)
             });
             let begun = Instant::now();

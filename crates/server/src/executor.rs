@@ -1,8 +1,8 @@
 //! The threads that carry out the groups' effects. The worker steps the Raft groups. The log thread
-//! makes its batches durable. The apply thread turns committed entries into rows. The flusher lets
-//! the log be truncated. The log keeper recycles segments, and the log reader reads entries for
-//! lagging followers and for execution. Another thread teaches the filter of rows which rows flash
-//! has. The lifecycle thread installs snapshots and removes peers.
+//! makes its batches durable, unless the worker does so itself. The apply thread turns committed
+//! entries into rows. The flusher lets the log be truncated. The log keeper recycles segments, and
+//! the log reader reads entries for lagging followers and for execution. Another thread teaches the
+//! filter of rows which rows flash has. The lifecycle thread installs snapshots and removes peers.
 //!
 //! None of them owns a region's state: they report changes to [`Regions`](crate::regions::Regions).
 

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! A loop waits for nothing else: no device, no lock that is held during device I/O, no other loop.
-//! The only exception is a short write of the log ([`Loop::may_wait_for_log`]). Work that waits for
-//! a leader, another store or rows on flash is a task of the runtime. The task sends its answers as
-//! a message.
+//! There is one exception: the first loop makes short writes of the log
+//! ([`Loop::may_wait_for_log`]). Work that waits for a leader, another store or rows on flash is a
+//! task of the runtime. The task sends its answers as a message.
 
 mod closing;
 mod connection;
@@ -97,10 +97,13 @@ pub struct Loop {
     tallied: Tallied,
     /// The number of parts that clients wait for and that the groups have not answered.
     submitted: usize,
-    /// Parts and commands that were submitted in this round.
-    submitted_now: (usize, usize),
+    /// Commands that were submitted in this round, and the connections that sent them.
+    commands_now: usize,
+    writers_now: usize,
     /// True if clients send further writes before the first one is answered.
     is_pipelined: bool,
+    /// True if the list of stores has only this one, as of the last look.
+    is_alone: bool,
     /// The time of the last request that needed more than an entry of the log, or none.
     last_read: Instant,
     now: Instant,
@@ -140,8 +143,10 @@ impl Loop {
             answered: Vec::new(),
             tallied: Tallied::default(),
             submitted: 0,
-            submitted_now: (0, 0),
+            commands_now: 0,
+            writers_now: 0,
             is_pipelined: false,
+            is_alone: false,
             last_read: now,
             now,
             next_look: now + LOOK_PERIOD,
@@ -200,6 +205,7 @@ impl Loop {
             self.store.statistics.commands.record(self.number, &mut self.tallied);
             if self.now >= self.next_look {
                 self.next_look = self.now + LOOK_PERIOD;
+                self.is_alone = self.store.membership.members().list.len() == 1;
                 self.close_stalled_clients();
                 self.look_at_output_limits();
                 self.close_slow_handshakes();
@@ -223,7 +229,16 @@ impl Loop {
     /// Returns true if the loop has had nothing to do lately but clients' writes.
     fn only_writes(&self) -> bool {
         let serves_reads = self.now.saturating_duration_since(self.last_read) < READS_PAUSE;
-        self.lanes.is_empty() && !serves_reads
+        self.is_alone && self.lanes.is_empty() && !serves_reads
+    }
+
+    /// Notes whether the clients of this round pipeline their writes.
+    fn note_writers(&mut self) {
+        let (commands, writers) =
+            (std::mem::take(&mut self.commands_now), std::mem::take(&mut self.writers_now));
+        if writers > 0 {
+            self.is_pipelined = commands > 2 * writers;
+        }
     }
 
     fn timeout(&self) -> Duration {
@@ -366,16 +381,13 @@ impl Loop {
     /// threads would cost more than the wait. While the log thread writes, however, the loop
     /// answers reads and decodes the requests of a pipeline. Messages of other stores must not be
     /// late, above all if the device hangs.
-    fn may_wait_for_log(&mut self) -> bool {
-        let (parts, commands) = std::mem::take(&mut self.submitted_now);
-        if parts > 0 {
-            self.is_pipelined = commands > 2 * parts;
-        }
+    fn may_wait_for_log(&self) -> bool {
         !self.is_pipelined && self.only_writes() && self.store.loops.active() == 1
     }
 
     /// Lets the groups take turns, if this loop owns them, and delivers the outcomes to clients.
     fn turn(&mut self) {
+        self.note_writers();
         let may_wait = self.may_wait_for_log();
         let Some(worker) = &mut self.worker else { return };
         worker.turn(may_wait);

@@ -31,8 +31,10 @@ use crate::recovery::{Recovered, Segment};
 const BLOCK_BYTES_MAX: u64 = 8 << 20;
 /// Maximum number of pending truncations that one batch writes.
 const TRUNCATIONS_MAX: usize = 256;
-/// Bytes by which a small batch's block is larger than its entries, at most.
-const BLOCK_EXTRA: u64 = 256 << 10;
+/// Bytes that a batch is assumed to take besides its entries: truncations and padding, and for each
+/// of its groups.
+const BATCH_EXTRA: u64 = 64 << 10;
+const GROUP_EXTRA: u64 = 1 << 10;
 /// Number of free segments to keep ready.
 const READY: usize = 2;
 
@@ -248,12 +250,23 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
         self.free.len()
     }
 
-    /// Returns true if a block of `bytes` bytes needs no new segment.
-    pub fn has_room_for(&self, bytes: u64) -> bool {
-        // A block also has headers, hard states and truncations.
-        let least = bytes.saturating_add(BLOCK_EXTRA);
-        let room = self.in_use.back().map_or(0, |current| current.len.saturating_sub(self.offset));
-        room >= least || self.free.iter().any(|(_, len)| *len >= least)
+    /// Returns true if the batch probably needs no new segment. Its size is estimated.
+    pub fn has_room_for(&self, batch: &LogBatch) -> bool {
+        let (entries, _) = batch.entry_sizes();
+        let least = entries.saturating_add(BATCH_EXTRA + GROUP_EXTRA * batch.writes.len() as u64);
+        self.room_here() >= least || self.free_segment(least).is_some()
+    }
+
+    /// Returns the bytes that the next block may have in the current segment.
+    fn room_here(&self) -> u64 {
+        let current = self.in_use.back().filter(|current| !self.disk.is_outdated(current.id));
+        // A file that was cut off may end within the padding of its last block.
+        current.map_or(0, |current| current.len.saturating_sub(self.offset))
+    }
+
+    /// Returns the place among the free segments of one with at least `least` bytes.
+    fn free_segment(&self, least: u64) -> Option<usize> {
+        self.free.iter().position(|(id, len)| *len >= least && !self.disk.is_outdated(*id))
     }
 
     fn truncations(&self, at_most: usize) -> Vec<Group<'static>> {
@@ -284,15 +297,11 @@ impl<D: Disk + Clone, S: SharedIndex> Appender<D, S> {
     /// `least`. Takes a free segment or creates one if the current one is too full.
     fn room_for(&mut self, least: u64) -> Result<(Position, u64)> {
         let most = BLOCK_BYTES_MAX.max(least);
-        if let Some(current) = self.in_use.back().filter(|current| !self.disk.is_outdated(current.id)) {
-            // A file that was cut off may end within the padding of its last block.
-            let room = current.len.saturating_sub(self.offset);
-            if room >= least {
-                return Ok((Position { segment: current.id, offset: self.offset }, room.min(most)));
-            }
+        let room = self.room_here();
+        if let Some(current) = self.in_use.back().filter(|_| room >= least) {
+            return Ok((Position { segment: current.id, offset: self.offset }, room.min(most)));
         }
-        let is_usable = |(id, len): &(SegmentId, u64)| *len >= least && !self.disk.is_outdated(*id);
-        let at = match self.free.iter().position(is_usable) {
+        let at = match self.free_segment(least) {
             Some(at) => at,
             None => {
                 let (id, len) = self.new_segment(least);

@@ -1,5 +1,5 @@
-//! The log: one preallocated file, which is overwritten in a circle, by a thread of its own or by the
-//! thread of the loop.
+//! The log: one preallocated file, which is overwritten in a circle, by a thread of its own or by
+//! the thread of the loop.
 //!
 //! All blocks of the file were written once before, so that overwriting them changes no metadata.
 

@@ -4,6 +4,7 @@
 //! RocksDB reports written bytes only at the end of a whole flush or compaction, which may be many
 //! seconds late. The kernel counts every call.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -34,27 +35,36 @@ struct Largest {
 /// Time in nanoseconds for which the largest entry is remembered.
 const LARGEST_KEPT_NANOS: u64 = 600_000_000_000;
 
-/// The time that a thread has spent on a CPU or ready for one.
-pub struct Schedule(io::Result<File>);
+/// The time that the calling thread has spent on a CPU or ready for one.
+///
+/// The kernel's `schedstat` has both times, but its time on a CPU is that of the last switch
+/// between threads. So only the time for which the thread was ready is read there.
+#[derive(Default)]
+pub struct Schedule(OnceCell<File>);
 
 impl Schedule {
-    pub fn of_this_thread() -> Schedule {
-        Schedule(File::open("/proc/thread-self/schedstat"))
-    }
-
+    /// Returns the time of the calling thread. Each thread needs its own `Schedule`.
     pub fn read(&self) -> io::Result<Duration> {
-        let file = self.0.as_ref().map_err(|error| io::Error::from(error.kind()))?;
+        let file = match self.0.get() {
+            Some(file) => file,
+            None => {
+                let file = File::open("/proc/thread-self/schedstat")?;
+                self.0.get_or_init(|| file)
+            }
+        };
         let mut text = [0; 96];
         let read = file.read_at(&mut text, 0)?;
-        parse_schedule(&text[..read]).ok_or_else(|| io::Error::other("schedstat is not as expected"))
+        let ready = parse_ready(&text[..read]);
+        let ready = ready.ok_or_else(|| io::Error::other("schedstat is not as expected"))?;
+        Ok(ready + clock::thread_cpu_time())
     }
 }
 
-/// Parses `schedstat`: nanoseconds on a CPU, nanoseconds waiting for one, time slices.
-fn parse_schedule(text: &[u8]) -> Option<Duration> {
+/// Parses `schedstat`: nanoseconds on a CPU, nanoseconds ready for one, time slices. Returns the
+/// second number.
+fn parse_ready(text: &[u8]) -> Option<Duration> {
     let mut numbers = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
-    let mut next = || numbers.next()?.parse::<u64>().ok();
-    Some(Duration::from_nanos(next()?.saturating_add(next()?)))
+    Some(Duration::from_nanos(numbers.nth(1)?.parse().ok()?))
 }
 
 /// The times of the calls that write the log. Only one thread at a time makes such calls: the log
@@ -62,7 +72,7 @@ fn parse_schedule(text: &[u8]) -> Option<Duration> {
 #[derive(Default)]
 pub struct LogClock {
     blocked_ns: AtomicU64,
-    /// True if the schedule of a calling thread could not be read.
+    /// True if the schedule of the calling thread could not be read at the last call.
     is_blind: AtomicBool,
     syncs: AtomicU64,
     /// The start of the present call; 0 if there is none.
@@ -89,16 +99,13 @@ impl LogClock {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.since_ns.store(began, Ordering::Relaxed);
         let outcome = call();
-        // With this order no reader counts the call twice.
-        self.since_ns.store(0, Ordering::Relaxed);
         let took = clock::boot_nanos().saturating_sub(began);
-        match (worked_before, schedule.read()) {
-            (Ok(before), Ok(now)) => {
-                let worked = now.saturating_sub(before).as_nanos() as u64;
-                self.blocked_ns.fetch_add(took.saturating_sub(worked), Ordering::Relaxed);
-            }
-            _ => self.is_blind.store(true, Ordering::Relaxed),
-        }
+        let worked = worked_before.and_then(|before| Ok(schedule.read()?.saturating_sub(before)));
+        self.is_blind.store(worked.is_err(), Ordering::Relaxed);
+        let worked = worked.map_or(0, |worked| worked.as_nanos() as u64);
+        self.since_ns.store(0, Ordering::Relaxed);
+        // A reader that knows of these nanoseconds also knows that the call is over.
+        self.blocked_ns.fetch_add(took.saturating_sub(worked), Ordering::Release);
         if synced(&outcome) {
             self.syncs.fetch_add(1, Ordering::Relaxed);
         }
@@ -145,14 +152,16 @@ impl LogClock {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// Returns the time for which calls have waited for the device, the present one included.
+    /// Returns the time for which calls have waited for the device, the whole present one included.
+    /// A later result may be smaller, because the end of a call shows how long it worked.
     pub fn blocked(&self) -> io::Result<Duration> {
         if self.is_blind.load(Ordering::Relaxed) {
             return Err(io::Error::other("the schedule of a thread cannot be read"));
         }
+        let blocked = self.blocked_ns.load(Ordering::Acquire);
         let since = self.since_ns.load(Ordering::Relaxed);
         let pending = if since == 0 { 0 } else { clock::boot_nanos().saturating_sub(since) };
-        Ok(Duration::from_nanos(self.blocked_ns.load(Ordering::Relaxed).saturating_add(pending)))
+        Ok(Duration::from_nanos(blocked.saturating_add(pending)))
     }
 }
 
@@ -172,6 +181,9 @@ pub struct Written {
     by_threads: u64,
     /// Bytes of the log thread, a part of `by_threads`.
     by_log: u64,
+    /// Bytes that the loop has written to the log, and those before the first look.
+    by_loop: u64,
+    by_loop_before: Option<u64>,
     /// The first value of the process's own counter.
     process: Option<u64>,
 }
@@ -194,12 +206,14 @@ impl Written {
         }
         let process = counter(Path::new("/proc/self/io"), "write_bytes")?;
         let first = *self.process.get_or_insert(process);
-        Ok((self.by_threads + log.loop_bytes()).max(process.saturating_sub(first)))
+        let by_loop = log.loop_bytes();
+        self.by_loop = by_loop - *self.by_loop_before.get_or_insert(by_loop);
+        Ok((self.by_threads + self.by_loop).max(process.saturating_sub(first)))
     }
 
-    /// Returns the log thread's bytes at the last call of [`bytes`](Self::bytes).
+    /// Returns the bytes of the log at the last call of [`bytes`](Self::bytes).
     pub fn log_bytes(&self) -> u64 {
-        self.by_log
+        self.by_log + self.by_loop
     }
 
     fn list(&mut self) -> io::Result<()> {
@@ -284,7 +298,10 @@ mod tests {
             assert!(written.bytes(&log).is_ok(), "an ended thread is not an error");
         }
         log.note_loop_bytes(1 << 40);
-        assert!(written.bytes(&log).unwrap() >= 1 << 40);
+        assert!(written.bytes(&log).unwrap() >= 1 << 40 && written.log_bytes() >= 1 << 40);
+        // What was written before the first look does not count.
+        let mut later = Written::default();
+        assert!(later.bytes(&log).unwrap() < 1 << 39);
 
         let (go, answer, handle) = thread("io");
         written.list().unwrap();
@@ -302,7 +319,10 @@ mod tests {
         let (end, told_to_end) = mpsc::channel::<()>();
         let of_thread = clock.clone();
         let thread = std::thread::spawn(move || {
-            let schedule = Schedule::of_this_thread();
+            let schedule = Schedule::default();
+            // The kernel does not know of this work until the thread waits.
+            let before = schedule.read().unwrap();
+            while schedule.read().unwrap() < before + Duration::from_millis(2) {}
             let wait = || {
                 begun.send(()).unwrap();
                 told_to_end.recv()
@@ -322,7 +342,7 @@ mod tests {
         assert_eq!(clock.syncs(), 0, "the call is not over");
         end.send(()).unwrap();
         let (waited, after_work) = thread.join().unwrap();
-        assert!(waited >= Duration::from_millis(15), "{waited:?}");
+        assert!(waited >= Duration::from_millis(18), "{waited:?}");
         assert!(after_work < waited + Duration::from_millis(10), "{waited:?} {after_work:?}");
         assert_eq!(clock.syncs(), 1);
     }
@@ -331,10 +351,13 @@ mod tests {
     fn without_the_schedule_of_a_thread_the_time_is_unknown() {
         let clock = LogClock::default();
         assert!(clock.blocked().is_ok());
-        clock.during(&Schedule(Err(io::ErrorKind::NotFound.into())), 0, || (), |()| true);
+        let unreadable = Schedule(OnceCell::from(tempfile::tempfile().unwrap()));
+        clock.during(&unreadable, 0, || (), |()| true);
         assert!(clock.blocked().is_err());
-        assert_eq!(parse_schedule(b"5 7 1\n"), Some(Duration::from_nanos(12)));
-        assert_eq!(parse_schedule(b"5"), None);
-        assert_eq!(parse_schedule(b"0 x 1"), None);
+        clock.during(&Schedule::default(), 0, || (), |()| true);
+        assert!(clock.blocked().is_ok());
+        assert_eq!(parse_ready(b"5 7 1\n"), Some(Duration::from_nanos(7)));
+        assert_eq!(parse_ready(b"5"), None);
+        assert_eq!(parse_ready(b"0 x 1"), None);
     }
 }

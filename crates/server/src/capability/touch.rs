@@ -63,7 +63,7 @@ fn touch(file: &File, others_bytes_per_s: f64) -> io::Result<Touch> {
     // This write wakes a sleeping drive.
     file.write_all_at(&page, 0)?;
     file.sync_data()?;
-    let schedule = Schedule::of_this_thread();
+    let schedule = Schedule::default();
     let worked = schedule.read()?;
     let began = Instant::now();
     let (mut syncs, mut bytes) = (0, 0);

@@ -1,6 +1,6 @@
 //! Detects whether the device still performs as measured, from the store's own use of it.
 //!
-//! The log thread writes and syncs on the same device as flushes and compactions. On a healthy
+//! Writes and syncs of the log are on the same device as flushes and compactions. On a healthy
 //! device this takes at most
 //!
 //! ```text
@@ -47,13 +47,13 @@ pub struct Reference {
 /// Counts since the start of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// The time for which the log thread waited for the device.
+    /// The time for which writes of the log waited for the device.
     pub blocked: Duration,
     /// Syncs of the log.
     pub syncs: u64,
     /// Bytes written by all threads.
     pub bytes: u64,
-    /// Bytes written by the log thread.
+    /// Bytes written to the log.
     pub log_bytes: u64,
 }
 

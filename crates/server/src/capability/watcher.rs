@@ -39,6 +39,8 @@ pub async fn watch_device(measurer: &Measurer) {
 pub(super) struct Watcher {
     watch: Option<Watch>,
     measurements: u64,
+    /// The time for which writes of the log waited for the device, as of the last look.
+    blocked: Duration,
     began: Option<Instant>,
     written: Written,
     bytes: u64,
@@ -90,8 +92,9 @@ impl Watcher {
             self.bytes_per_s = bytes.saturating_sub(self.bytes) as f64 / seconds;
         }
         self.bytes = bytes;
-        let log_bytes = self.written.log_bytes() + log.loop_bytes();
-        Ok(Totals { blocked: log.blocked()?, syncs: log.syncs(), bytes, log_bytes })
+        let log_bytes = self.written.log_bytes();
+        self.blocked = self.blocked.max(log.blocked()?);
+        Ok(Totals { blocked: self.blocked, syncs: log.syncs(), bytes, log_bytes })
     }
 }
 

@@ -11,7 +11,6 @@
 
 mod waits;
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,9 +32,9 @@ pub trait Log: Send {
     fn append(&self, batch: &LogBatch, sync: bool) -> Result<Appended, LogError>;
     fn sync(&self) -> Result<Appended, LogError>;
 
-    /// Returns true if a write of `bytes` bytes waits neither for a new segment nor for another
-    /// thread, as far as can be known.
-    fn is_at_hand(&self, bytes: u64) -> bool;
+    /// Appends like [`append`](Self::append). Returns `None`, and has written nothing, if that
+    /// would have to wait for another thread or for a new segment.
+    fn try_append(&self, batch: &LogBatch, sync: bool) -> Option<Result<Appended, LogError>>;
 }
 
 impl Log for RaftLog {
@@ -47,8 +46,8 @@ impl Log for RaftLog {
         RaftLog::sync(self)
     }
 
-    fn is_at_hand(&self, bytes: u64) -> bool {
-        RaftLog::is_at_hand(self, bytes)
+    fn try_append(&self, batch: &LogBatch, sync: bool) -> Option<Result<Appended, LogError>> {
+        RaftLog::try_append(self, batch, sync)
     }
 }
 
@@ -63,35 +62,54 @@ struct Writing<L> {
     waits: Waits,
 }
 
-/// The device is full.
-struct Full(String);
+/// The reason why a batch is not written.
+enum NotWritten {
+    /// The device is full.
+    Full(String),
+    /// The write would have to wait for more than the device.
+    Busy,
+}
+
+/// The thread that writes a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    LogThread,
+    Loop,
+}
 
 impl<L: Log> Writing<L> {
+    fn must_sync(&self, batch: &LogBatch) -> bool {
+        self.parts.config.fsync == Fsync::Always || batch.must_sync
+    }
+
     /// Writes a batch. `schedule` is that of the calling thread. Returns the bytes written.
-    fn append(&mut self, batch: &LogBatch, schedule: &Schedule) -> Result<usize, Full> {
-        let fsync = self.parts.config.fsync;
-        let sync = fsync == Fsync::Always || batch.must_sync;
+    fn append(&mut self, batch: &LogBatch, caller: Caller, schedule: &Schedule) -> Result<usize, NotWritten> {
+        let sync = self.must_sync(batch);
         let started = Instant::now();
         let (bytes, largest) = batch.entry_sizes();
         let unsynced = self.unsynced.saturating_add(bytes);
         let clock = &self.parts.log_clock;
         clock.note_entry(largest);
-        let call = || self.log.append(batch, sync);
-        let done = clock.during(schedule, unsynced, call, |done| sync && done.is_ok());
+        let call = || match caller {
+            Caller::LogThread => Some(self.log.append(batch, sync)),
+            Caller::Loop => self.log.try_append(batch, sync),
+        };
+        let done = clock.during(schedule, unsynced, call, |done| sync && matches!(done, Some(Ok(_))));
         let written = match done {
-            Ok(written) => written,
-            Err(LogError::NoSpace(reason)) => {
+            None => return Err(NotWritten::Busy),
+            Some(Ok(written)) => written,
+            Some(Err(LogError::NoSpace(reason))) => {
                 self.parts.disk.set_full();
-                return Err(Full(reason));
+                return Err(NotWritten::Full(reason));
             }
-            Err(error) => self.parts.ends.fatal(&format!("the Raft log cannot be written: {error}")),
+            Some(Err(error)) => self.parts.ends.fatal(&format!("the Raft log cannot be written: {error}")),
         };
         let took = started.elapsed();
         self.unsynced = if sync { 0 } else { unsynced };
         self.waits.note(bytes, took);
         if sync {
             self.sync_at = None;
-        } else if fsync == Fsync::EverySec {
+        } else if self.parts.config.fsync == Fsync::EverySec {
             self.sync_at.get_or_insert_with(|| Instant::now() + EVERY_SECOND);
         }
         let metrics = &self.parts.metrics;
@@ -136,7 +154,7 @@ pub fn new<L: Log>(log: L, parts: Parts) -> (LogSender<L>, LogWriter<L>) {
     let (for_sender, for_writer) = (parts.clone(), parts.clone());
     let writing = Writing { log, parts, sync_at: None, unsynced: 0, waits: Waits::default() };
     let writing = Arc::new(Mutex::new(writing));
-    let schedule = OnceCell::new();
+    let schedule = Schedule::default();
     let sender = LogSender { writing: writing.clone(), batches: sender, schedule, parts: for_sender };
     (sender, LogWriter { writing, batches, parts: for_writer })
 }
@@ -146,7 +164,7 @@ pub struct LogSender<L> {
     writing: Arc<Mutex<Writing<L>>>,
     batches: BatchSender,
     /// The schedule of the worker's thread.
-    schedule: OnceCell<Schedule>,
+    schedule: Schedule,
     parts: Parts,
 }
 
@@ -169,13 +187,14 @@ impl<L: Log> LogSender<L> {
     fn try_write(&self, batch: &LogBatch) -> bool {
         let Some(mut writing) = self.writing.try_lock() else { return false };
         let (bytes, _) = batch.entry_sizes();
-        if !writing.waits.are_short(bytes) || !writing.log.is_at_hand(bytes) {
+        // A sync after writes without one takes as long as all of their bytes.
+        let syncs_others = writing.must_sync(batch) && writing.unsynced > 0;
+        if syncs_others || !writing.waits.are_short(bytes) {
             return false;
         }
-        let schedule = self.schedule.get_or_init(Schedule::of_this_thread);
         let had_limit = writing.sync_at.is_some();
-        // The log thread waits for room if there is none.
-        let Ok(written) = writing.append(batch, schedule) else { return false };
+        // If there is no room, the log thread waits for it.
+        let Ok(written) = writing.append(batch, Caller::Loop, &self.schedule) else { return false };
         self.parts.log_clock.note_loop_bytes(written as u64);
         self.parts.metrics.log_batches_of_loop.inc();
         if !had_limit && writing.sync_at.is_some() {
@@ -199,7 +218,7 @@ struct GivenUp;
 impl<L: Log> LogWriter<L> {
     /// Runs until the worker has ended.
     pub fn run(self) {
-        let schedule = Schedule::of_this_thread();
+        let schedule = Schedule::default();
         if let Err(GivenUp) = self.serve(&schedule) {
             // The worker may still send batches until it is told to stop. They are not
             // acknowledged.
@@ -226,8 +245,8 @@ impl<L: Log> LogWriter<L> {
     fn write(&self, batch: &LogBatch, schedule: &Schedule) -> Result<(), GivenUp> {
         let mut told = false;
         loop {
-            let written = self.writing.lock().append(batch, schedule);
-            let Err(Full(reason)) = written else { break };
+            let written = self.writing.lock().append(batch, Caller::LogThread, schedule);
+            let Err(NotWritten::Full(reason)) = written else { break };
             if !told {
                 tracing::error!(%reason, "no space for the Raft log: acknowledgements wait for room");
                 told = true;

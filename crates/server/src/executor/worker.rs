@@ -169,9 +169,10 @@ impl RegionWorker {
         self.shard.step(Input::Raft(input), clock::boot_nanos());
     }
 
-    /// Takes turns until nothing is left to do before the next message. If `may_wait` is true,
-    /// writes of the log that are expected to be short are made here.
+    /// Takes turns until nothing is left to do before the next message. If `may_wait` is true, the
+    /// first write of the log is made here if it is expected to be short.
     pub fn turn(&mut self, may_wait: bool) {
+        let mut may_wait = may_wait;
         loop {
             let boot = clock::boot_nanos();
             let wall = &self.parts.wall;
@@ -180,7 +181,11 @@ impl RegionWorker {
             let thresholds = self.parts.engine.thresholds();
             let now = Moment { boot, stamp, version, thresholds, seed: boot, room: self.apply.room() };
             match self.shard.turn(now, &mut ()) {
-                Ok(Some(effects)) => effects.into_iter().for_each(|effect| self.carry_out(effect, may_wait)),
+                Ok(Some(effects)) => {
+                    let persists = effects.iter().any(|effect| matches!(effect, Effect::Persist(_)));
+                    effects.into_iter().for_each(|effect| self.carry_out(effect, may_wait));
+                    may_wait &= !persists;
+                }
                 Ok(None) => return,
                 Err(error) => self.parts.ends.fatal(&format!("the Raft groups cannot continue: {error}")),
             }

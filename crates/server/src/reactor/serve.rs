@@ -239,9 +239,11 @@ impl Loop {
             self.store.settle_reads(host.entry.id, &keys);
         }
         let mut is_whole = advanced.is_ok();
+        let submitted = self.submitted;
         for ask in asks.drain(..) {
             is_whole = is_whole && self.carry_out(connection, ask);
         }
+        self.writers_now += usize::from(self.submitted > submitted);
         self.asks = asks;
         self.account(connection);
         if !is_whole {
@@ -307,8 +309,7 @@ impl Loop {
                     }
                     let began = self.now;
                     self.submitted += 1;
-                    self.submitted_now.0 += 1;
-                    self.submitted_now.1 += items.len();
+                    self.commands_now += items.len();
                     connection.submitted.push(Submitted { number, region, items, began, deadline });
                     return true;
                 }

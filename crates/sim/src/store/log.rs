@@ -1,5 +1,6 @@
-//! The log's thread, which writes and syncs each batch once and only then tells the worker, and
-//! the worker's own writes in some runs. Also the flusher, which decides which part of the log is no longer needed.
+//! The log's thread, which writes and syncs each batch once and only then tells the worker, and the
+//! worker's own writes in some runs. Also the flusher, which decides which part of the log is no
+//! longer needed.
 
 use replica::{Input, LogBatch, LogStore};
 use types::{LogIndex, RegionId, StoreId, Term};

@@ -54,8 +54,8 @@ impl Log for Arc<Device> {
         self.answer(Done::Sync).map(|()| Appended::default())
     }
 
-    fn is_at_hand(&self, _: u64) -> bool {
-        !self.lacks_segment.load(Ordering::SeqCst)
+    fn try_append(&self, batch: &LogBatch, sync: bool) -> Option<Result<Appended, LogError>> {
+        (!self.lacks_segment.load(Ordering::SeqCst)).then(|| self.append(batch, sync))
     }
 }
 
@@ -248,5 +248,20 @@ fn what_a_loop_writes_without_a_sync_is_synced_within_a_second() {
     running.device.done.lock().clear();
     assert!(running.write(1));
     eventually("it is synced", || running.device.done() == [Done::Append(1), Done::Sync]);
+    running.stop();
+}
+
+#[test]
+fn a_loop_leaves_a_sync_of_earlier_writes_to_the_log_thread() {
+    let running = Running::start(Fsync::No);
+    running.become_quick();
+    running.sender.writing.lock().unsynced = 1;
+    let vote = LogBatch { must_sync: true, ..batch(1) };
+    assert!(running.write(0), "a write alone is short");
+    assert!(!running.sender.write(vote));
+    assert_eq!(running.persisted(), 1);
+    assert_eq!(running.sender.writing.lock().unsynced, 0);
+    let vote = LogBatch { must_sync: true, ..batch(2) };
+    assert!(running.sender.write(vote), "there is nothing else to sync");
     running.stop();
 }
