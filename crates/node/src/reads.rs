@@ -3,9 +3,9 @@
 //! entry has confirmed its leadership, and weak reads, by any store.
 //!
 //! Each read begins here, takes a view of the rows, and then checks here whether the view may be
-//! returned. The rows must have been present and complete the whole time, and the slots must belong to the
-//! region. Without another proof, the lease must be valid before the view is taken, and still be
-//! valid by a clock that is read after the view.
+//! returned. The rows must have been present and complete the whole time, and the slots must belong
+//! to the region. Without another proof, the lease must be valid before the view is taken, and
+//! still be valid by a clock that is read after the view.
 //!
 //! The lease begins only after an entry of the leader's own term is executed. So while it is valid,
 //! the rows have everything that earlier leaders have acknowledged or announced. A check after the
@@ -39,9 +39,9 @@ pub enum Origin {
 /// The proof that a read is as fresh as required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The leader's lease, which must be valid before the view is taken and afterwards. For commands
-    /// from elsewhere the leader must also have executed what it has announced, before the view is
-    /// taken.
+    /// The leader's lease, which must be valid before the view is taken and afterwards. For
+    /// commands from elsewhere the leader must also have executed what it has announced, before
+    /// the view is taken.
     Lease(Origin),
     /// A round of heartbeats or an applied entry, before the view is taken. A weak read needs no
     /// proof.

@@ -29,9 +29,9 @@ pub enum Finished {
 }
 
 impl Store {
-    /// Answers writes of keys that do not exist, as far as RAM knows. Returns `None` if they need an
-    /// entry of the log, or if this store does not lead the region under a lease. Adds the keys that
-    /// they have looked up to `counts`.
+    /// Answers writes of keys that do not exist, as far as RAM knows. Returns `None` if they need
+    /// an entry of the log, or if this store does not lead the region under a lease. Adds the keys
+    /// that they have looked up to `counts`.
     pub fn find_nothing_at_once(
         &self,
         region: &RegionShared,
@@ -79,9 +79,10 @@ impl Store {
         Some(())
     }
 
-    /// Reads rows that are all in RAM. The region must be led by this store under a lease or, for
-    /// weak reads, must have a peer here that is fresh enough. Returns `None` if the read needs
-    /// more. Such a read is not counted. Adds the keys that the reads have looked up to `counts`.
+    /// Reads rows that are all in RAM. Returns `None` if the read needs more: rows from flash, for
+    /// strong reads a region that this store leads under a lease, or for weak reads a peer here
+    /// that is fresh enough. Such a read is not counted. Adds the keys that the reads have looked
+    /// up to `counts`.
     pub fn read_at_once(
         &self,
         region: &RegionShared,
