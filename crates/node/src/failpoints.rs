@@ -49,6 +49,8 @@ types::failpoints! {
     /// A command that another store passed on is answered under the lease although the leader has
     /// announced entries that it has not executed.
     AnnouncedIgnored,
+    /// A view that was taken before the leader's lease began is answered once the lease holds.
+    LeaseNotCheckedBefore,
     /// Only the first peer in the coordinator's order ever campaigns.
     TurnsForgotten,
 }

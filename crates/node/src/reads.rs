@@ -2,10 +2,15 @@
 //! reads: by the leader under its lease, by the leader after a round of heartbeats or an applied
 //! entry has confirmed its leadership, and weak reads, by any store.
 //!
-//! Each read first takes a view of the rows and then checks here whether the view may be returned.
-//! The rows must have been present and complete the whole time, and the slots must belong to the
-//! region. Without another proof, the lease must still be valid by a clock that is read after the
-//! view. So the lease was valid when the view was taken.
+//! Each read begins here, takes a view of the rows, and then checks here whether the view may be
+//! returned. The rows must have been present and complete the whole time, and the slots must belong
+//! to the region. Without another proof, the lease must be valid before the view is taken, and
+//! still be valid by a clock that is read after the view.
+//!
+//! The lease begins only after an entry of the leader's own term is executed. So while it is valid,
+//! the rows have everything that earlier leaders have acknowledged or announced. A check after the
+//! view alone would not suffice: a new leader takes requests before it has executed what an earlier
+//! leader acknowledged. Its lease can begin between an older view and the check.
 //!
 //! A write that changes nothing, because its keys do not exist, is answered like a read by the
 //! leader under its lease, without an entry of the log.
@@ -34,8 +39,9 @@ pub enum Origin {
 /// The proof that a read is as fresh as required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The leader's lease, which must still be valid after the view was taken. Before the view is
-    /// taken, commands from elsewhere need that the leader has executed what it has announced.
+    /// The leader's lease, which must be valid before the view is taken and afterwards. For
+    /// commands from elsewhere the leader must also have executed what it has announced, before
+    /// the view is taken.
     Lease(Origin),
     /// A round of heartbeats or an applied entry, before the view is taken. A weak read needs no
     /// proof.
@@ -52,12 +58,12 @@ pub trait Local {
 
     fn lease_holds(&self, now: BootNanos) -> bool;
 
-    /// Returns the largest commit index that this store has announced to others: the maximum of
-    /// `replica::announced_commit` of its messages. The executor records a message's index before
-    /// it sends the message.
+    /// Returns the largest commit index that this store has announced to others, which is the
+    /// maximum of `replica::announced_commit` over its messages. The executor records a message's
+    /// index before it sends the message.
     fn announced(&self) -> LogIndex;
 
-    /// Returns the index through which entries are executed on this store. The rows have them.
+    /// Returns the index of the last entry that this store has executed. The rows have its changes.
     fn applied(&self) -> LogIndex;
 
     /// Returns the region's slots as applied on this store; all slots for the meta region.
@@ -80,13 +86,19 @@ impl<T: Copy + PartialEq> Read<T> {
     }
 
     /// Begins a read. The caller must call this after the commands have arrived, and before it
-    /// takes the view. Returns `None` if the rows are absent, or if the lease does not suffice.
-    pub fn begin<L: Local<Token = T>>(region: &L, proof: Proof) -> Option<Read<T>> {
-        // If older rows replace these after the look at the applied index, the token changes.
+    /// takes the view. Returns `None` if the rows are absent, or if the lease does not hold or does
+    /// not suffice. `clock` returns a time since the arrival of the commands.
+    pub fn begin<L: Local<Token = T>>(
+        region: &L,
+        proof: Proof,
+        clock: impl FnOnce() -> BootNanos,
+    ) -> Option<Read<T>> {
+        // The token is taken before the applied index is read. If older rows replace these later,
+        // the token changes, and the view is not returned.
         let rows = region.rows()?;
         let suffices = match proof {
-            Proof::Lease(Origin::Elsewhere) => holds_what_is_announced(region),
-            Proof::Lease(Origin::Here) | Proof::AlreadyThere => true,
+            Proof::Lease(origin) => lease_suffices(region, origin, clock()),
+            Proof::AlreadyThere => true,
         };
         suffices.then_some(Read { proof, rows })
     }
@@ -98,12 +110,14 @@ impl<T: Copy + PartialEq> Read<T> {
         region: &L,
         writes: &[Item],
         origin: Origin,
+        clock: impl FnOnce() -> BootNanos,
     ) -> Option<Read<T>> {
         if !writes.iter().all(Item::needs_its_keys) {
             return None;
         }
         let is_unproved = Failpoint::NothingUnproved.is_on();
-        Read::begin(region, if is_unproved { Proof::AlreadyThere } else { Proof::Lease(origin) })
+        let proof = if is_unproved { Proof::AlreadyThere } else { Proof::Lease(origin) };
+        Read::begin(region, proof, clock)
     }
 
     /// Begins a weak read, as [`begin`](Self::begin) does. Also returns `None` if the slots do not
@@ -114,7 +128,7 @@ impl<T: Copy + PartialEq> Read<T> {
         slots: impl IntoIterator<Item = ItemSlot>,
         version: u64,
     ) -> Option<Read<T>> {
-        let read = Read::begin(region, Proof::AlreadyThere)?;
+        let read = Read { proof: Proof::AlreadyThere, rows: region.rows()? };
         lie_in(slots, region, version).then_some(read)
     }
 
@@ -136,8 +150,22 @@ impl<T: Copy + PartialEq> Read<T> {
     }
 }
 
+/// Returns true if a view that is taken after this call is new enough for the commands, as long as
+/// no other store becomes the leader.
+fn lease_suffices<L: Local>(region: &L, origin: Origin, now: BootNanos) -> bool {
+    if !region.lease_holds(now) && !Failpoint::LeaseNotCheckedBefore.is_on() {
+        return false;
+    }
+    match origin {
+        // This store's clients know only of what it has executed itself.
+        Origin::Here => true,
+        Origin::Elsewhere => holds_what_is_announced(region),
+    }
+}
+
 /// Returns true if the rows here have all entries that this store has announced as committed. If it
-/// leads the region, no other store has executed more.
+/// also holds the lease, no other store has executed more: the lease begins only after an entry of
+/// the leader's own term is executed, so entries that earlier leaders announced are executed too.
 fn holds_what_is_announced<L: Local>(region: &L) -> bool {
     region.announced() <= region.applied() || Failpoint::AnnouncedIgnored.is_on()
 }
@@ -165,7 +193,11 @@ mod tests {
     struct Half {
         announced: LogIndex,
         applied: LogIndex,
+        lease_until: BootNanos,
     }
+
+    /// The time of the reads.
+    const NOW: BootNanos = 100;
 
     impl Local for Half {
         type Token = u64;
@@ -174,8 +206,8 @@ mod tests {
             Some(7)
         }
 
-        fn lease_holds(&self, _: BootNanos) -> bool {
-            true
+        fn lease_holds(&self, now: BootNanos) -> bool {
+            now < self.lease_until
         }
 
         fn announced(&self) -> LogIndex {
@@ -197,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_weak_read_begins_only_in_slots_that_the_region_has_applied() {
-        let half = Half { announced: 8, applied: 7 };
+        let half = Half { announced: 8, applied: 7, lease_until: 0 };
         let begins = |slot, version| Read::begin_weak(&half, [slot], version).is_some();
         assert!(begins(ItemSlot::One(99), 4));
         // The newest descriptor has this slot already.
@@ -206,14 +238,19 @@ mod tests {
         assert!(!begins(ItemSlot::Any, 4));
     }
 
+    fn items<const COUNT: usize>(lines: [&str; COUNT]) -> [Item; COUNT] {
+        let args = |line: &str| line.split(' ').map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect();
+        lines.map(|line| Item::new(args(line), 0, false).unwrap())
+    }
+
     #[test]
     fn commands_from_elsewhere_need_what_the_leader_has_announced() {
-        let args = |line: &str| line.split(' ').map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect();
-        let writes = ["DEL key", "SET key 1"].map(|line| Item::new(args(line), 0, false).unwrap());
+        let writes = items(["DEL key", "SET key 1"]);
         let delete = &writes[..1];
-        let begins = |announced, proof| Read::begin(&Half { announced, applied: 7 }, proof).is_some();
+        let of = |announced| Half { announced, applied: 7, lease_until: NOW + 1 };
+        let begins = |announced, proof| Read::begin(&of(announced), proof, || NOW).is_some();
         let begins_nothing = |announced, writes: &[Item], origin| {
-            Read::begin_nothing(&Half { announced, applied: 7 }, writes, origin).is_some()
+            Read::begin_nothing(&of(announced), writes, origin, || NOW).is_some()
         };
         for announced in [0, 6, 7] {
             assert!(begins(announced, Proof::Lease(Origin::Elsewhere)));
@@ -226,5 +263,37 @@ mod tests {
         assert!(begins(8, Proof::Lease(Origin::Here)) && begins(8, Proof::AlreadyThere));
         assert!(begins_nothing(8, delete, Origin::Here));
         assert!(!begins_nothing(7, &writes, Origin::Here));
+    }
+
+    /// A new leader executes what an earlier leader has acknowledged, and then its own first entry.
+    /// A view from before that lacks acknowledged writes.
+    #[test]
+    fn a_view_that_was_taken_before_the_lease_began_is_no_answer_when_it_has_begun() {
+        let delete = items(["DEL key"]);
+        let mut region = Half { announced: 0, applied: 6, lease_until: 0 };
+        let answers = |region: &mut Half, begin: &dyn Fn(&Half) -> Option<Read<u64>>| {
+            let read = begin(region);
+            *region = Half { announced: 8, applied: 8, lease_until: NOW + 9 };
+            let is_answered = |read: Read<u64>| read.may_be_answered(region, [ItemSlot::Any], 3, || NOW + 1);
+            read.is_some_and(is_answered)
+        };
+        for origin in [Origin::Here, Origin::Elsewhere] {
+            let nothing = |region: &Half| Read::begin_nothing(region, &delete, origin, || NOW);
+            let rows = |region: &Half| Read::begin(region, Proof::Lease(origin), || NOW);
+            for begin in [&nothing as &dyn Fn(&Half) -> Option<Read<u64>>, &rows] {
+                region.lease_until = 0;
+                assert!(!answers(&mut region, begin));
+                // Now the lease holds before the view, too.
+                assert!(answers(&mut region, begin));
+            }
+        }
+    }
+
+    #[test]
+    fn a_view_that_was_taken_under_a_lease_is_no_answer_when_the_lease_has_ended() {
+        let region = Half { announced: 7, applied: 7, lease_until: NOW + 1 };
+        let read = Read::begin(&region, Proof::Lease(Origin::Here), || NOW).unwrap();
+        assert!(read.may_be_answered(&region, [ItemSlot::Any], 3, || NOW));
+        assert!(!read.may_be_answered(&region, [ItemSlot::Any], 3, || NOW + 1));
     }
 }

@@ -69,8 +69,9 @@ pub struct Client {
     /// The operations that the client must still send. `None` if it sends random operations without
     /// end.
     pub wishes: Option<Vec<Op>>,
-    /// The store whose next execution wakes the client. It does nothing else until then.
-    pub waits_at: Option<StoreId>,
+    /// The store whose next execution wakes the client, and the true time at which the wait began.
+    /// The client does nothing else until then, or until it has waited too long.
+    pub waits: Option<(StoreId, u64)>,
 }
 
 impl Client {
@@ -306,7 +307,7 @@ impl World {
         if self.clients[id].conversation.is_some() {
             return;
         }
-        self.clients[id].waits_at = None;
+        self.clients[id].waits = None;
         let is_rushing = self.now < self.rush_until;
         let count = match is_rushing {
             true => PIPELINE_MAX,

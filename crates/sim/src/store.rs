@@ -605,6 +605,7 @@ impl World {
             Work::NoReplies { call } => self.no_replies(id, call),
             Work::View { part, read } => self.take_view(id, part, read),
             Work::Read { part, replies, read_ms, read } => self.viewed(id, part, (replies, read_ms), &read),
+            Work::Nothing { part, views, read } => self.found_nothing(id, part, views, &read),
             Work::ProvenRead { part } => self.read_rows(id, part, Proof::AlreadyThere),
             Work::ReadLog { region, number, low, high, max_bytes } => {
                 self.read_log(id, region, number, (low, high, max_bytes))

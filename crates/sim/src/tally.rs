@@ -21,11 +21,12 @@ pub struct Tally {
     pub lease_reads: u64,
     /// Number of writes that were answered without an entry, because they changed nothing.
     pub writes_of_nothing: u64,
-    /// Commands that stores passed on to leaders; parts with reads among them for which the lease
-    /// did not suffice, because the leader had announced entries that it had not executed; and
-    /// clients that a store's execution woke.
+    /// Commands that stores passed on to leaders.
     pub passed_on: u64,
+    /// Parts with reads among them for which the lease did not suffice, because the leader had
+    /// announced entries that it had not executed.
     pub behind_announced: u64,
+    /// Clients that the execution of an entry on a store woke.
     pub woken: u64,
     pub index_reads: u64,
     pub elections: u64,

@@ -1,17 +1,22 @@
 //! Clients that wait until a store executes an entry, in runs whose stores pass commands on. The
 //! store informs such clients: by an invalidation, or because a key for which they wait has
 //! elements. The client then asks the same store at once. Its command reaches the leader, which may
-//! not have executed the entry yet.
+//! not have executed the entry yet. A client that is not woken for a few seconds goes on without,
+//! because its store may be gone or may have no peers.
 
 use types::{RegionId, StoreId};
 
 use crate::client::ClientId;
+use crate::clock::SECOND;
 use crate::model::{slot_of, Command, Group, Key};
 use crate::observation::Op;
 use crate::world::{Event, World};
 
 /// Number of clients that may wait. The others write meanwhile.
 const WAITING_MAX: ClientId = 2;
+
+/// Minimum and maximum time for which a client waits.
+const PATIENCE: (u64, u64) = (3 * SECOND, 6 * SECOND);
 
 impl World {
     /// Draws whether the client waits at a store before its next conversation. Returns true if it
@@ -22,14 +27,25 @@ impl World {
             return false;
         }
         let stores: Vec<StoreId> = self.stores.keys().copied().collect();
-        self.clients[client].waits_at = self.rng.pick(&stores);
+        let Some(store) = self.rng.pick(&stores) else { return false };
+        let since = self.now;
+        self.clients[client].waits = Some((store, since));
+        let patience = self.rng.between(PATIENCE.0, PATIENCE.1);
+        self.schedule(patience, Event::WaitEnds { client, since });
         true
+    }
+
+    /// Ends a wait, unless an execution has ended it before.
+    pub(crate) fn wait_ends(&mut self, client: ClientId, since: u64) {
+        if self.clients[client].waits.is_some_and(|(_, began)| began == since) {
+            self.client_turn(client);
+        }
     }
 
     /// Wakes the clients that wait at a store which has executed entries of these regions.
     pub(crate) fn wake_clients(&mut self, store: StoreId, regions: &[RegionId]) {
         for client in 0..self.clients.len() {
-            if self.clients[client].waits_at != Some(store) {
+            if self.clients[client].waits.is_none_or(|(at, _)| at != store) {
                 continue;
             }
             let Some(process) = &self.stores[&store].process else { return };
@@ -38,7 +54,7 @@ impl World {
             let changed = |group: &Group| slots.iter().any(|slots| slots.contains(slot_of(*group)));
             let groups: Vec<Group> = (0..self.groups).filter(changed).collect();
             let Some(group) = self.rng.pick(&groups) else { continue };
-            self.clients[client].waits_at = None;
+            self.clients[client].waits = None;
             let delay = self.client_delay();
             self.schedule(delay, Event::Woken { client, store, group });
         }

@@ -151,6 +151,11 @@ pub enum Event {
         store: StoreId,
         group: Group,
     },
+    /// A client that began to wait at this time gives up the wait.
+    WaitEnds {
+        client: ClientId,
+        since: u64,
+    },
     Fault,
     /// The absence of a store begins or is checked.
     Absence,
@@ -260,6 +265,14 @@ pub enum Work {
         part: PartId,
         replies: Vec<Reply>,
         read_ms: UnixMillis,
+        read: Read<u64>,
+    },
+    /// Writes have found nothing in the view. They are now checked for whether they may be answered
+    /// with it.
+    Nothing {
+        part: PartId,
+        /// The replies, with the times at which they were read.
+        views: Vec<(Reply, UnixMillis)>,
         read: Read<u64>,
     },
     /// The store led when the reads arrived.
@@ -485,6 +498,7 @@ impl World {
             Event::Impatience { client, first } => self.impatient(client, first),
             Event::Client { client } => self.client_turn(client),
             Event::Woken { client, store, group } => self.woken(client, store, group),
+            Event::WaitEnds { client, since } => self.wait_ends(client, since),
             Event::Fault => self.fault(),
             Event::Absence => self.look_at_absence(),
             Event::SplitRace => self.look_at_race(),

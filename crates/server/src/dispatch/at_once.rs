@@ -29,8 +29,8 @@ pub enum Finished {
 }
 
 impl Store {
-    /// Answers writes of keys that do not exist, as far as RAM knows. The region must be led by
-    /// this store under a lease. Returns `None` if they need an entry of the log. Adds the keys
+    /// Answers writes of keys that do not exist, as far as RAM knows. Returns `None` if they need
+    /// an entry of the log, or if this store does not lead the region under a lease. Adds the keys
     /// that they have looked up to `counts`.
     pub fn find_nothing_at_once(
         &self,
@@ -39,7 +39,9 @@ impl Store {
         origin: Origin,
         counts: &mut KeyCounts,
     ) -> Option<Vec<Answer>> {
-        let read = Read::begin_nothing(region, items, origin)?;
+        if !items.iter().all(Item::needs_its_keys) {
+            return None;
+        }
         // The look-ups hold up the loop, and are in vain if the last key exists.
         if items.iter().map(Item::bytes).sum::<usize>() > NOTHING_BYTES_MAX {
             return None;
@@ -48,9 +50,11 @@ impl Store {
             return None;
         }
         let version = region.newest_version();
+        let now = clock::boot_nanos();
+        self.want_lease(region, now);
+        let read = Read::begin_nothing(region, items, origin, || now)?;
         let now = region.read_time(self.wall.millis());
         let (answers, counted) = self.engine.find_nothing_in_ram(region, items, now)?;
-        self.want_lease(region, clock::boot_nanos());
         self.note_read(&read, region, items, version)?;
         *counts += counted;
         self.metrics.writes_of_nothing.inc_by(items.len() as u64);
@@ -75,9 +79,10 @@ impl Store {
         Some(())
     }
 
-    /// Reads rows that are all in RAM. The region must be led by this store under a lease or, for
-    /// weak reads, must have a peer here that is fresh enough. Returns `None` if the read needs
-    /// more. Such a read is not counted. Adds the keys that the reads have looked up to `counts`.
+    /// Reads rows that are all in RAM. Returns `None` if the read needs more: rows from flash, for
+    /// strong reads a region that this store leads under a lease, or for weak reads a peer here
+    /// that is fresh enough. Such a read is not counted. Adds the keys that the reads have looked
+    /// up to `counts`.
     pub fn read_at_once(
         &self,
         region: &RegionShared,
@@ -85,20 +90,17 @@ impl Store {
         kind: Kind,
         counts: &mut KeyCounts,
     ) -> Option<Vec<Answer>> {
-        if kind == Kind::Reads {
-            let now = clock::boot_nanos();
-            if region.leader() != Some(self.id) || !self.membership.may_use_lease() {
-                return None;
-            }
-            self.want_lease(region, now);
-            if !region.lease_holds(now) {
-                return None;
-            }
-        }
         let version = region.newest_version();
         let read = match kind {
             Kind::Weak(_) => Read::begin_weak(region, items.iter().map(|item| item.slot), version)?,
-            Kind::Reads => Read::begin(region, Proof::Lease(Origin::Here))?,
+            Kind::Reads => {
+                if region.leader() != Some(self.id) || !self.membership.may_use_lease() {
+                    return None;
+                }
+                let now = clock::boot_nanos();
+                self.want_lease(region, now);
+                Read::begin(region, Proof::Lease(Origin::Here), || now)?
+            }
             Kind::Writes => return None,
         };
         if let Kind::Weak(Some(max)) = kind {

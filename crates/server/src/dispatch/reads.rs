@@ -1,12 +1,14 @@
 //! Strong reads at the leader, and the pass over the rows that weak reads share (`weak_reads`).
 //!
-//! Every read takes its view of the rows first and then proves that the view may be used for an
+//! Every read takes a view of the rows and afterwards proves that the view may be used for an
 //! answer. Two conditions hold for all reads: the region's own rows were present and complete, and
 //! the slots belonged to the region. They are checked because a peer may be removed, or a snapshot
 //! may replace its rows, while a read waits in the pool. A strong read needs one more proof:
 //!
-//! - **The lease** is still valid after the view was taken. If another leader had been elected
-//!   before, the lease would have ended.
+//! - **The lease** is valid before the view is taken, and still afterwards. If another leader had
+//!   been elected in between, the lease would have ended. For commands that another store has
+//!   passed on (`Origin::Elsewhere`), this store must also have executed all entries that it has
+//!   announced as committed, before the view is taken.
 //! - **A ReadIndex round** began after the read did. It ends before the view is taken and covers
 //!   everything that the peer has applied since. If the peer has lost its leadership in the
 //!   meantime, its rows are still those of a later moment.
@@ -70,13 +72,9 @@ impl Store {
     ) -> Result<Answers, NotDone> {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.regions.touch(region);
-        let now = clock::boot_nanos();
-        let has_leases = self.membership.may_use_lease();
-        if has_leases {
-            self.want_lease(region, now);
-        }
         let mut pass = None;
-        if has_leases && region.lease_holds(now) {
+        if self.membership.may_use_lease() {
+            self.want_lease(region, clock::boot_nanos());
             pass = self.proved_pass(region, version, &items, Proof::Lease(origin)).await?;
         }
         let pass = match pass {
@@ -123,7 +121,7 @@ impl Store {
     }
 
     /// Makes a pass over the rows and proves it. Returns `None` if the pass may have seen foreign
-    /// or incomplete rows, or if the lease has ended or does not suffice.
+    /// or incomplete rows, or if the lease does not hold or does not suffice.
     async fn proved_pass(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -131,7 +129,7 @@ impl Store {
         items: &Arc<Vec<Item>>,
         proof: Proof,
     ) -> Result<Option<Pass>, NotDone> {
-        let Some(read) = Read::begin(&**region, proof) else { return Ok(None) };
+        let Some(read) = Read::begin(&**region, proof, clock::boot_nanos) else { return Ok(None) };
         self.finish_read(region, version, items, read).await
     }
 
@@ -375,7 +373,9 @@ mod tests {
     use types::{RegionDescriptor, SlotRange};
 
     use super::*;
+    use crate::dispatch::passing;
     use crate::fixture::Fixture;
+    use crate::transport::kinds::STATUS_DONE;
 
     fn item(line: &str) -> Item {
         Item::new(line.split(' ').map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect(), 0, false)
@@ -473,6 +473,53 @@ mod tests {
         assert!(asks(Origin::Elsewhere).await);
         fixture.store.regions.set_applied(1, 8, 1);
         assert!(!asks(Origin::Elsewhere).await);
+    }
+
+    #[tokio::test]
+    async fn what_another_store_passes_on_is_not_answered_with_rows_older_than_what_is_announced() {
+        let fixture = Fixture::new();
+        let region = fixture.store.regions.get(1).unwrap();
+        let mut entry = command::entry::Builder::new();
+        for args in [&["SET", "key", "live"][..], &["SET", "none", "1"], &["DEL", "none"]] {
+            entry.push(
+                0,
+                false,
+                &args.iter().map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect::<Vec<_>>(),
+            );
+        }
+        let mut txn = Txn::new(fixture.store.engine.rows(), 1, RegionState::default());
+        command::entry::apply(&entry.finish(1, 1), &mut txn, SlotRange::ALL).unwrap();
+        fixture.store.engine.write(txn.finish().0);
+        let term = 5;
+        fixture.store.regions.lead(1, node::Leadership { leader: Some(fixture.store.id), term });
+        fixture.store.regions.lease(1, term, Some(BootNanos::MAX));
+        fixture.store.regions.set_applied(1, 7, 1);
+        let reaches_the_worker = async |line: &str| {
+            let (version, patience) = (region.newest().epoch.version, std::time::Duration::from_secs(60));
+            let body = passing::encode_request(1, version, patience, &[item(line)]).await;
+            let executing = tokio::spawn(fixture.store.clone().execute_passed(body));
+            let mut asked = 0;
+            while !executing.is_finished() {
+                // The fixture drops what the worker should do, which then fails.
+                let is_work = |message: &ToWorker| {
+                    matches!(message, ToWorker::ReadIndex { .. } | ToWorker::Shard(node::Input::Submit(_)))
+                };
+                asked += fixture.told().filter(is_work).count();
+                tokio::task::yield_now().await;
+            }
+            let (status, answer) = executing.await.unwrap();
+            assert_eq!(status == STATUS_DONE, asked == 0, "{line}: {answer:?}");
+            asked > 0
+        };
+        region.announce(7);
+        assert!(!reaches_the_worker("GET key").await && !reaches_the_worker("DEL none").await);
+        region.announce(8);
+        assert!(reaches_the_worker("GET key").await && reaches_the_worker("DEL none").await);
+        fixture.store.regions.set_applied(1, 8, 1);
+        assert!(!reaches_the_worker("GET key").await && !reaches_the_worker("DEL none").await);
+        // The same without a lease.
+        fixture.store.regions.lease(1, term, None);
+        assert!(reaches_the_worker("GET key").await && reaches_the_worker("DEL none").await);
     }
 
     #[tokio::test]

@@ -129,7 +129,7 @@ impl Invariant for Linearizable {
             }
             Observation::Executed { store, region, index, entry, now_ms, replies } => {
                 self.execute(entry, (region, index), now_ms, replies)?;
-                self.executed_on(store, entry);
+                self.executed_on(store, entry, replies);
                 let (_, _, expected) = self.entries[&entry].executed.as_ref().expect("executed just now");
                 let same = expected.len() == replies.len()
                     && expected.iter().zip(replies).all(|(expected, reply)| expected.allows(reply));
@@ -242,10 +242,14 @@ impl Linearizable {
         Ok(())
     }
 
-    /// Records that a store has executed an entry, for the first time or again after a start.
-    fn executed_on(&mut self, store: StoreId, entry: EntryId) {
-        for item in &self.entries[&entry].items {
+    /// Records that a store has executed an entry, for the first time or again after a start. A
+    /// command without a reply was not executed.
+    fn executed_on(&mut self, store: StoreId, entry: EntryId, replies: &[Option<Reply>]) {
+        for (item, reply) in self.entries[&entry].items.iter().zip(replies) {
             let (Item::Op(id) | Item::Checked(id)) = item else { continue };
+            if reply.is_none() {
+                continue;
+            }
             let op = &self.ops[id];
             let group = self.groups.get_mut(&op.group).expect("an operation has a group");
             if let Some((version, _)) = op.effect {
@@ -297,8 +301,8 @@ impl Linearizable {
                 floor + found
             }
         };
-        // A follower may have applied an entry that the leader has committed but not applied yet.
-        // Strong reads need not see it.
+        // A follower may have applied an entry that the leader has committed but not applied yet. A
+        // strong read needs to see it only if that follower passed the read on.
         match weakly {
             Some(Weakly { store, life, .. }) => {
                 let seen = group.weakly_seen.entry((store, life)).or_default();

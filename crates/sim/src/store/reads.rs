@@ -31,45 +31,61 @@ fn slot_of(item: &Item) -> Slot {
 impl World {
     /// Serves reads of a region that this store leads.
     pub(super) fn read_strongly(&mut self, id: StoreId, part: PartId, region: RegionId) {
-        let (boot, asks_majority) = (self.boot(id), self.plan.asks_majority);
+        let boot = self.boot(id);
         let Some(shared) = self.process(id).and_then(|process| process.regions.get_mut(&region)) else {
             return self.refuse(id, part);
         };
-        let holds = !asks_majority && shared.lease_holds(boot);
         if boot.saturating_sub(shared.lease_wanted) > LEASE_DEMAND {
             shared.lease_wanted = boot;
             self.input(id, Input::WantLease { region });
         }
-        match holds {
-            true => self.read_rows(id, part, Proof::Lease(self.origin(id, part))),
-            false => self.prove(id, part, region),
+        match self.plan.asks_majority {
+            false => self.read_rows(id, part, Proof::Lease(self.origin(id, part))),
+            true => self.prove(id, part, region),
         }
     }
 
-    /// Answers writes that change nothing because their keys do not exist, as far as RAM knows.
-    /// Returns false if they need an entry.
+    /// Looks for the keys of writes that change nothing without them, as far as RAM knows. Returns
+    /// false if they need an entry. Otherwise they are checked later for whether they may be
+    /// answered.
     pub(super) fn find_nothing(&mut self, id: StoreId, part: PartId, region: RegionId) -> bool {
         if !self.plan.finds_nothing || self.plan.asks_majority {
             return false;
         }
         let (boot, origin) = (self.boot(id), self.origin(id, part));
-        let Some(Part { items, ops, .. }) = self.part(id, part) else { return false };
-        let (items, ops) = (items.clone(), ops.clone());
+        let Some(Part { items, .. }) = self.part(id, part) else { return false };
+        let items = items.clone();
         let shared = self.process(id).and_then(|process| process.regions.get(&region));
-        let Some(read) = shared.and_then(|shared| Read::begin_nothing(shared, &items, origin)) else {
-            return false;
-        };
+        let read = shared.and_then(|shared| Read::begin_nothing(shared, &items, origin, || boot));
+        let Some(read) = read else { return false };
         let rows = self.stores[&id].durable.engine.in_ram();
         if !items.iter().all(|item| item.finds_nothing(&rows).unwrap_or(false)) {
             return false;
         }
         let views: Option<Vec<_>> = items.iter().map(|item| self.view(id, region, item)).collect();
         let Some(views) = views else { return false };
-        let Some(process) = self.stores[&id].process.as_ref() else { return false };
+        let delay = self.read_delay();
+        self.schedule_work(id, delay, Work::Nothing { part, views, read });
+        true
+    }
+
+    /// Answers writes that have found nothing, if they may be answered with the view that was
+    /// taken. Otherwise proposes them.
+    pub(super) fn found_nothing(
+        &mut self,
+        id: StoreId,
+        part: PartId,
+        views: Vec<(Reply, UnixMillis)>,
+        read: &Read<u64>,
+    ) {
+        let boot = self.boot(id);
+        let Some(Part { region, items, ops, .. }) = self.part(id, part) else { return };
+        let (region, items, ops) = (*region, items.clone(), ops.clone());
+        let Some(process) = self.stores[&id].process.as_ref() else { return };
         let shared = &process.regions[&region];
         let slots = items.iter().map(|item| item.slot);
         if !read.may_be_answered(shared, slots, shared.version_here(), || boot) {
-            return false;
+            return self.propose_writes(id, part);
         }
         self.tally.writes_of_nothing += items.len() as u64;
         let mut replies = Vec::with_capacity(views.len());
@@ -78,7 +94,6 @@ impl World {
             replies.push(reply);
         }
         self.answer_part(id, part, replies);
-        true
     }
 
     fn prove(&mut self, id: StoreId, part: PartId, region: RegionId) {
@@ -90,16 +105,19 @@ impl World {
     /// Begins reads. The view of the rows is taken later. After that the reads are checked for
     /// whether they may be answered.
     pub(super) fn read_rows(&mut self, id: StoreId, part: PartId, proof: Proof) {
+        let boot = self.boot(id);
         let Some(Part { region, .. }) = self.part(id, part) else { return };
         let region = *region;
         let shared = self.process(id).and_then(|process| process.regions.get(&region));
-        let Some(read) = shared.and_then(|shared| Read::begin(shared, proof)) else {
+        let Some(read) = shared.and_then(|shared| Read::begin(shared, proof, || boot)) else {
+            let would_suffice_here = shared.is_some_and(|shared| {
+                let here = Read::begin(shared, Proof::Lease(Origin::Here), || boot);
+                proof == Proof::Lease(Origin::Elsewhere) && here.is_some()
+            });
+            self.tally.behind_announced += u64::from(would_suffice_here);
             return match proof {
-                Proof::Lease(Origin::Elsewhere) => {
-                    self.tally.behind_announced += 1;
-                    self.prove(id, part, region);
-                }
-                Proof::Lease(Origin::Here) | Proof::AlreadyThere => self.refuse(id, part),
+                Proof::Lease(_) => self.prove(id, part, region),
+                Proof::AlreadyThere => self.refuse(id, part),
             };
         };
         let delay = self.read_delay();

@@ -255,6 +255,11 @@ impl World {
             Kind::Writes if self.find_nothing(id, part, region) => return,
             Kind::Writes => {}
         }
+        self.propose_writes(id, part);
+    }
+
+    /// Proposes a part of writes, unless they may add data and the store has no room.
+    pub(super) fn propose_writes(&mut self, id: StoreId, part: PartId) {
         let is_low = self.now < self.stores[&id].low_until;
         let adds = |part: &Part| part.items.iter().any(|item| item.denies_oom());
         if is_low && self.part(id, part).is_some_and(adds) {
