@@ -67,7 +67,8 @@ impl FrontsKeeper {
                 let seconds = now.duration_since(last.at).as_secs_f64();
                 let used = used_nanos.saturating_sub(last.used_nanos) as f64 / 1e9 / seconds;
                 let commands = commands.saturating_sub(last.commands) as f64 / seconds;
-                self.policy.look(Load { used, idle, commands })
+                let only_writes = store.loops.only_write();
+                self.policy.look(Load { used, idle, commands, only_writes })
             }
             // The first reading, or the first one after the number was fixed.
             None => self.policy.loops(),

@@ -176,6 +176,8 @@ pub struct Loops {
     senders: Vec<LoopSender>,
     next: AtomicUsize,
     active: AtomicUsize,
+    /// True if the clients of the first loop only write, and do not pipeline.
+    only_write: AtomicBool,
     /// Held while the number of active loops changes, so that all loops hear the changes in order.
     changing: Mutex<()>,
     /// The kernel's numbers of the loops' threads; 0 before a loop runs.
@@ -189,7 +191,8 @@ impl Loops {
         let (senders, inboxes): (Vec<_>, _) = channels.into_iter().unzip();
         let threads = senders.iter().map(|_| AtomicU32::new(0)).collect();
         let (next, active) = (AtomicUsize::new(0), AtomicUsize::new(1));
-        Ok((Loops { senders, next, active, changing: Mutex::new(()), threads }, inboxes))
+        let only_write = AtomicBool::new(false);
+        Ok((Loops { senders, next, active, only_write, changing: Mutex::new(()), threads }, inboxes))
     }
 
     pub fn worker(&self) -> WorkerSender {
@@ -217,6 +220,16 @@ impl Loops {
     /// Returns the number of loops that serve clients.
     pub fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the clients of the first loop only write, and do not pipeline.
+    pub fn note_only_write(&self, only_write: bool) {
+        self.only_write.store(only_write, Ordering::Relaxed);
+    }
+
+    /// Returns what was noted last.
+    pub fn only_write(&self) -> bool {
+        self.only_write.load(Ordering::Relaxed)
     }
 
     /// Lets the first `count` loops serve clients, at most all. Returns true if the number changes.

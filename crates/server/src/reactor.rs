@@ -198,6 +198,7 @@ impl Loop {
             self.turn();
             if self.worker.is_some() {
                 self.store.metrics.groups_turn.record(turn_time.spent());
+                self.store.loops.note_only_write(self.takes_single_writes());
             }
             self.store.metrics.add_traffic(std::mem::take(&mut self.tallied.traffic));
             self.store.metrics.record_commands(&mut self.answered);
@@ -230,6 +231,11 @@ impl Loop {
     fn only_writes(&self) -> bool {
         let serves_reads = self.now.saturating_duration_since(self.last_read) < READS_PAUSE;
         self.is_alone && self.lanes.is_empty() && !serves_reads
+    }
+
+    /// Returns true if the loop would write the log itself if it were the only one.
+    fn takes_single_writes(&self) -> bool {
+        !self.is_pipelined && self.only_writes()
     }
 
     /// Notes whether the clients of this round pipeline their writes.
@@ -382,7 +388,7 @@ impl Loop {
     /// answers reads and decodes the requests of a pipeline. Messages of other stores must not be
     /// late, above all if the device hangs.
     fn may_wait_for_log(&self) -> bool {
-        !self.is_pipelined && self.only_writes() && self.store.loops.active() == 1
+        self.takes_single_writes() && self.store.loops.active() == 1
     }
 
     /// Lets the groups take turns, if this loop owns them, and delivers the outcomes to clients.

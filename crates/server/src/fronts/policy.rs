@@ -4,6 +4,9 @@
 //! or a client on the same machine may need. It gains only if the present loops are saturated while
 //! CPUs are idle. Whether it gains is tried, not guessed: a change is kept if the rate of commands
 //! shows that it was right, and taken back otherwise.
+//!
+//! A loop that writes the log itself leaves its CPU idle while it waits for the device. Such idle
+//! time is no reason to try one more loop, which would need the log thread and its wake-ups.
 
 /// Load of the loops during one period.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +17,8 @@ pub struct Load {
     pub idle: f64,
     /// Commands answered per second.
     pub commands: f64,
+    /// True if the clients only write, so that one loop alone would write the log itself.
+    pub only_writes: bool,
 }
 
 /// Share of their CPUs from which the loops are taken to be saturated.
@@ -115,14 +120,16 @@ impl Policy {
         let is_steady = self.rates.len() == MEASURED as usize
             && self.rates.windows(2).all(|rates| !is_other_load(rates[0], rates[1]));
         let may_try = self.rests == 0 && is_steady;
+        let is_saturated = load.used >= SATURATED * loops && load.idle >= IDLE;
+        let is_contended = load.used < FITS * fewer && load.idle < CONTENDED;
         if self.loops < self.most && load.used >= BUSY * loops && load.idle >= 1.0 {
             self.change(self.loops + 1);
         } else if self.loops > 1 && load.used < QUIET * fewer {
             self.change(self.loops - 1);
             self.rest = REST;
-        } else if may_try && self.loops < self.most && load.used >= SATURATED * loops && load.idle >= IDLE {
+        } else if may_try && self.loops < self.most && is_saturated && !load.only_writes {
             self.attempt(self.loops + 1);
-        } else if may_try && self.loops > 1 && load.used < FITS * fewer && load.idle < CONTENDED {
+        } else if may_try && self.loops > 1 && (is_contended || load.only_writes && load.idle < 1.0) {
             self.attempt(self.loops - 1);
         }
         self.loops
@@ -186,7 +193,8 @@ mod tests {
             let by_cpus = self.cpus / (own + self.other);
             let commands = by_loops.min(by_others).min(by_cpus).min(self.asked);
             let used = commands * own;
-            Load { used, idle: (self.cpus - used - commands * self.other).max(0.0), commands }
+            let idle = (self.cpus - used - commands * self.other).max(0.0);
+            Load { used, idle, commands, only_writes: false }
         }
 
         /// Returns how many of the periods each number of loops lasted.
@@ -246,7 +254,7 @@ mod tests {
     #[test]
     fn another_load_is_tried_although_the_last_trial_failed() {
         let mut policy = Policy::new(2);
-        let log_bound = Load { used: 0.9, idle: 0.5, commands: 100_000.0 };
+        let log_bound = Load { used: 0.9, idle: 0.5, commands: 100_000.0, only_writes: false };
         for _ in 0..500 {
             policy.look(log_bound);
         }
@@ -260,7 +268,10 @@ mod tests {
         let mut policy = Policy::new(2);
         two_cpus(2.5, 1.2).run(&mut policy, 50);
         // One loop fewer is as good for this load, so the trial is kept.
-        let contended = |loops: usize| Load { used: 0.9, idle: 0.0, commands: 90_000.0 + loops as f64 };
+        let contended = |loops: usize| {
+            let commands = 90_000.0 + loops as f64;
+            Load { used: 0.9, idle: 0.0, commands, only_writes: false }
+        };
         for _ in 0..100 {
             if policy.loops == 1 {
                 break;
@@ -278,7 +289,10 @@ mod tests {
     #[test]
     fn a_load_that_comes_in_bursts_is_not_tried_again_and_again() {
         let mut policy = Policy::new(2);
-        let burst = |part: f64| Load { used: 0.9 * part, idle: 0.5, commands: 20_000.0 * part };
+        let burst = |part: f64| {
+            let commands = 20_000.0 * part;
+            Load { used: 0.9 * part, idle: 0.5, commands, only_writes: false }
+        };
         let mut tried = 0;
         for _ in 0..50 {
             for part in [0.4, 1.0, 1.0, 1.0, 0.3, 0.0] {
@@ -291,11 +305,42 @@ mod tests {
     #[test]
     fn failed_trials_become_rare() {
         let mut policy = Policy::new(2);
-        let saturated = Load { used: 1.0, idle: 0.5, commands: 1000.0 };
+        let saturated = Load { used: 1.0, idle: 0.5, commands: 1000.0, only_writes: false };
         let tried = |policy: &mut Policy, periods: usize| {
             (0..periods).map(|_| policy.look(saturated)).filter(|&loops| loops == 2).count()
         };
         let (first, later) = (tried(&mut policy, 1000), tried(&mut policy, 1000));
         assert!(first > 0 && later < first && later < 10, "{first} {later}");
+    }
+
+    /// Clients that only write. With one loop, it writes the log itself, which saves wake-ups.
+    fn writes(loops: usize) -> Load {
+        match loops {
+            1 => Load { used: 0.9, idle: 0.4, commands: 50_000.0, only_writes: true },
+            _ => Load { used: 1.2, idle: 0.3, commands: 40_000.0, only_writes: true },
+        }
+    }
+
+    #[test]
+    fn a_loop_that_writes_the_log_itself_gets_no_second_one_unless_a_cpu_is_idle() {
+        let mut policy = Policy::new(8);
+        for _ in 0..500 {
+            policy.look(writes(policy.loops));
+            assert_eq!(policy.loops, 1);
+        }
+        policy.look(Load { idle: 14.0, ..writes(1) });
+        assert_eq!(policy.loops, 2);
+    }
+
+    #[test]
+    fn after_another_load_clients_that_only_write_come_back_to_one_loop() {
+        let mut policy = Policy::new(2);
+        two_cpus(2.5, 1.2).run(&mut policy, 50);
+        assert_eq!(policy.loops, 2);
+        let mut with_two = 0;
+        for _ in 0..200 {
+            with_two += usize::from(policy.look(writes(policy.loops)) == 2);
+        }
+        assert!(policy.loops == 1 && with_two < 30, "{with_two} of 200 periods");
     }
 }
