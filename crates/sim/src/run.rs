@@ -52,7 +52,7 @@ const RANGES_PERCENT: u64 = 30;
 const PASSING: u64 = 0x7061_7373_0000_0156;
 const PASSING_PERCENT: u64 = 10;
 /// Salt and percentage of the seeds in which workers write some batches of the log themselves. The
-/// salt leaves out the seeds with which the search for other failpoints begins.
+/// salt left out the seeds with which the search for failpoints began when it was chosen.
 const AT_ONCE: u64 = 0x6174_206f_6e63_008d;
 const AT_ONCE_PERCENT: u64 = 10;
 /// Maximum true time in which a calm cluster must finish every operation.

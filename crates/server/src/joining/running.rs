@@ -81,7 +81,7 @@ impl Running {
     }
 
     /// Asks to join until the store admits it, as a store that joins does: shortly after the start,
-    /// nobody may lead yet.
+    /// the meta region may have no leader yet.
     async fn ask_until_admitted(&self, facts: &StoreFacts, number: u8) -> Bytes {
         let begun = Instant::now();
         loop {
