@@ -229,9 +229,22 @@ impl<'k> Deref for Key<'k> {
     }
 }
 
+/// Number of keys that [`Exec::keys`] takes at once.
+pub(crate) const KEYS_AT_ONCE: usize = 64;
+
 impl Exec<'_, '_> {
     pub(crate) fn key<'k>(&self, key: &'k [u8]) -> Key<'k> {
         KeyRef::new(self.db, key).into()
+    }
+
+    /// Returns keys that the command is about to look up, at most about [`KEYS_AT_ONCE`]. In memory
+    /// their look-ups wait for each other only once.
+    pub(crate) fn keys<'k>(&self, keys: impl Iterator<Item = &'k Bytes>) -> Vec<Key<'k>> {
+        let keys: Vec<Key<'k>> = keys.map(|key| self.key(key)).collect();
+        if keys.len() > 1 {
+            self.txn.touch(&keys.iter().map(|key| &key.meta_row[..]).collect::<Vec<_>>());
+        }
+        keys
     }
 
     /// Executes a part of a command that writes, and counts the look-ups of keys in it as those of

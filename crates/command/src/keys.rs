@@ -9,15 +9,16 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::Value;
 
-use crate::exec::{CommandResult, Exec};
+use crate::exec::{CommandResult, Exec, KEYS_AT_ONCE};
 
 pub(crate) fn del(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut deleted = 0;
-    for key in &args[1..] {
-        let key = exec.key(key);
-        if let Some(meta) = exec.find(&key)? {
-            exec.remove(&key, &meta)?;
-            deleted += 1;
+    for keys in args[1..].chunks(KEYS_AT_ONCE) {
+        for key in exec.keys(keys.iter()) {
+            if let Some(meta) = exec.find(&key)? {
+                exec.remove(&key, &meta)?;
+                deleted += 1;
+            }
         }
     }
     Ok(Reply::Int(deleted))
@@ -25,9 +26,10 @@ pub(crate) fn del(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 
 pub(crate) fn exists(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut found = 0;
-    for key in &args[1..] {
-        let key = exec.key(key);
-        found += i64::from(exec.find(&key)?.is_some());
+    for keys in args[1..].chunks(KEYS_AT_ONCE) {
+        for key in exec.keys(keys.iter()) {
+            found += i64::from(exec.find(&key)?.is_some());
+        }
     }
     Ok(Reply::Int(found))
 }

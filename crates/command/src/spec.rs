@@ -10,8 +10,8 @@ use crate::exec::{CommandResult, Exec};
 use crate::ranked::is_short_range;
 use crate::server_command::{ChannelKind, ServerCommand, SessionCommand};
 
-/// Maximum number of random picks of a command that is little work. Each pick reads about 40 rows
-/// of a large collection.
+/// Maximum number of random picks of a command that is little work. Each pick reads about 14 rows
+/// of a large collection, in two places.
 const FEW_PICKS: u64 = 2;
 
 /// Redis's command flags.

@@ -9,7 +9,7 @@ use resp::Reply;
 use storage::{Meta, Value};
 
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec};
+use crate::exec::{fail, CommandResult, Exec, KEYS_AT_ONCE};
 use crate::number::integer;
 
 pub(crate) fn get(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -27,12 +27,13 @@ pub(crate) fn getdel(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 
 pub(crate) fn mget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut values = Vec::with_capacity(args.len() - 1);
-    for key in &args[1..] {
-        let key = exec.key(key);
-        values.push(match exec.find(&key)? {
-            Some(Meta { value: Value::String(bytes), .. }) => Reply::Bulk(bytes),
-            _ => Reply::Nil,
-        });
+    for keys in args[1..].chunks(KEYS_AT_ONCE) {
+        for key in exec.keys(keys.iter()) {
+            values.push(match exec.find(&key)? {
+                Some(Meta { value: Value::String(bytes), .. }) => Reply::Bulk(bytes),
+                _ => Reply::Nil,
+            });
+        }
     }
     Ok(Reply::Array(values))
 }
@@ -60,10 +61,11 @@ fn put_pairs(args: &[Bytes], exec: &mut Exec<'_, '_>, command: &str) -> CommandR
     if args.len() % 2 == 0 {
         return fail(error_messages::wrong_arity_text(command));
     }
-    for pair in args[1..].chunks_exact(2) {
-        let key = exec.key(&pair[0]);
-        let old = exec.find(&key)?;
-        exec.put_string(&key, old.as_ref(), &pair[1], None)?;
+    for pairs in args[1..].chunks(2 * KEYS_AT_ONCE) {
+        for (key, pair) in exec.keys(pairs.iter().step_by(2)).iter().zip(pairs.chunks_exact(2)) {
+            let old = exec.find(key)?;
+            exec.put_string(key, old.as_ref(), &pair[1], None)?;
+        }
     }
     Ok(())
 }

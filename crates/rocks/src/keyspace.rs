@@ -175,6 +175,11 @@ impl InRam<'_> {
         }
     }
 
+    /// See [`RamTier::touch`].
+    pub fn touch(&self, rows: &[&[u8]]) {
+        self.tier.touch(rows);
+    }
+
     /// Same as [`get`](Self::get), with a row that was fetched from flash and counting no hit. The
     /// fetched value is used if it is the value at this moment: no memtable has the row, and none
     /// was dropped since the row was fetched.

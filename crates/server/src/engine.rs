@@ -596,6 +596,10 @@ impl Reader for OneMoment<'_> {
         true
     }
 
+    fn touch(&self, rows: &[&[u8]]) {
+        self.in_ram.touch(rows);
+    }
+
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
         if self.packed_bytes_left.get().is_none() {
             self.missed.set(true);

@@ -65,6 +65,12 @@ pub trait Reader {
     /// Visits the rows in `from..to` in ascending order until `visit` breaks.
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()>;
 
+    /// Hints that these rows are about to be read. A reader in memory looks them up together, so that
+    /// its look-ups wait for memory at the same time.
+    fn touch(&self, rows: &[&[u8]]) {
+        let _ = rows;
+    }
+
     /// Returns true if a command over these rows must not take long, because a thread that has
     /// other work executes it. The command fails with [`StorageError::NotInRam`] instead.
     fn is_hasty(&self) -> bool {

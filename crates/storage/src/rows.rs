@@ -28,6 +28,8 @@ const KIND_GROUP: u8 = 3;
 const TABLE_PREFIX_LEN: usize = 1 + 2 + 1;
 /// Bytes of database, hash and key length.
 const KEY_HEADER_LEN: usize = 2 + 8 + 4;
+/// Bytes of kind and generation, which precede a sub-key.
+const GENERATION_END: usize = 1 + 8;
 
 /// A user key with all values that its rows derive from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +89,7 @@ impl<'a> KeyRef<'a> {
     }
 
     fn part_row(&self, kind: u8, generation: u64, subkey: &[u8]) -> Bytes {
-        let mut out = self.row(TABLE_KEYS, 9 + subkey.len());
+        let mut out = self.row(TABLE_KEYS, GENERATION_END + subkey.len());
         out.put_u8(kind);
         out.put_u64(generation);
         out.put_slice(subkey);
@@ -97,8 +99,7 @@ impl<'a> KeyRef<'a> {
     /// Returns the bytes that an element or a node adds to a region's bytes: its sub-key or number,
     /// and its value.
     pub fn element_bytes(&self, row: &[u8], value: usize) -> usize {
-        // The kind (1 byte) and the generation (8 bytes) precede the sub-key.
-        row.len().saturating_sub(TABLE_PREFIX_LEN + KEY_HEADER_LEN + self.key.len() + 9) + value
+        row.len().saturating_sub(TABLE_PREFIX_LEN + KEY_HEADER_LEN + self.key.len() + GENERATION_END) + value
     }
 
     /// Returns the range of all element rows of one generation.
@@ -183,6 +184,15 @@ pub(crate) fn part_at(row: &[u8]) -> Option<usize> {
     let length = rest.get(KEY_HEADER_LEN - 4..KEY_HEADER_LEN)?;
     let length = u32::from_be_bytes(length.try_into().expect("four bytes")) as usize;
     (TABLE_PREFIX_LEN + KEY_HEADER_LEN).checked_add(length).filter(|at| *at <= row.len())
+}
+
+/// Returns the place of the sub-key in a row of a collection, or in a bound of such rows: the bytes
+/// before it are those of all rows of one kind and generation. `None` for other rows.
+pub(crate) fn subkey_at(row: &[u8]) -> Option<usize> {
+    let part = part_at(row)?;
+    let is_of_collection = row.get(part).is_some_and(|kind| *kind != KIND_META);
+    let subkey = part.checked_add(GENERATION_END)?;
+    (is_of_collection && subkey <= row.len()).then_some(subkey)
 }
 
 /// Decodes an expiry row into the time and the key.

@@ -185,6 +185,12 @@ impl RamTier {
         }
     }
 
+    /// Brings the rows that the active memtable has into the processor's cache, for look-ups that
+    /// follow.
+    pub fn touch(&self, rows: &[&[u8]]) {
+        self.active.touch(rows);
+    }
+
     /// Same as [`get`](Self::get) for a caller that has read the row from flash in the given epoch.
     /// Returns `None` if that value is the present one. The look-up counts as no use of the row:
     /// otherwise a row that is read once would be used twice.

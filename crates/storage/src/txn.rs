@@ -278,6 +278,11 @@ impl<'a> Txn<'a> {
         }
     }
 
+    /// Hints that these rows are about to be read, or written.
+    pub fn touch(&self, rows: &[&[u8]]) {
+        self.reader.touch(rows);
+    }
+
     fn get_row(&self, row: &[u8]) -> Result<Option<Bytes>> {
         if let Some(written) = self.rows.get(row) {
             return Ok(written.clone());

@@ -1,12 +1,16 @@
 //! Random picks of elements.
 //!
-//! Every element of a collection is picked with the same probability. A small collection is read
-//! completely. A large one is divided into parts of the hashes' range that hold about
+//! Every element of a collection is picked with the same probability, almost. A small collection is
+//! read from its beginning. A large one is divided into parts of the hashes' range that hold about
 //! [`PART_ROWS`] elements each: a random part is read and accepted with a probability proportional
-//! to the number of its elements, and one of them is picked. So a pick costs two or three seeks and
-//! about 40 rows, whatever the size. Only names that were chosen for their hashes can make it less
-//! fair: of a part with more than [`PART_ROWS_MAX`] elements, the first element at or after a
-//! random hash is picked.
+//! to the number of its elements, and one of them is picked. So a pick costs about two seeks and 14
+//! rows, whatever the size.
+//!
+//! A part with [`PART_ROWS_SURE`] elements or more is always accepted. Its elements are picked less
+//! often than others: 3% of all elements, by about a tenth. (Redis picks one of 15
+//! neighbours in its hash table, and so some members twice as often as others.) Only names that were
+//! chosen for their hashes can make it less fair: of a part with more than [`PART_ROWS_MAX`]
+//! elements, the first element at or after a random hash is picked.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,19 +22,20 @@ use types::Draw;
 use super::{all_elements, visit_elements, visit_part};
 use crate::exec::{Collection, CommandResult, Exec};
 
-/// Maximum number of elements of a collection that is always read completely.
+/// Maximum number of elements of a collection that is never divided into parts.
 const READ_WHOLE: u64 = 128;
 /// Maximum number of elements that are read completely because there are many picks.
 const READ_WHOLE_MAX: u64 = 1 << 16;
 /// Average number of elements in a part of a large collection.
-const PART_ROWS: u64 = 16;
-/// Number of elements at which a part is always accepted. A part of evenly spread hashes has more
-/// with a probability of one in ten million.
+const PART_ROWS: u64 = 8;
+/// Number of elements from which a part is always accepted.
+const PART_ROWS_SURE: u64 = 14;
+/// Maximum number of elements of a part that are read. A part of evenly spread hashes has more with
+/// a probability below 10^-14.
 const PART_ROWS_MAX: u64 = 40;
-/// Rows that a pick from a large collection reads, on average.
-const ROWS_PER_PICK: u64 = PART_ROWS_MAX;
-/// Maximum number of parts that one pick reads. More are needed with a probability of one in ten
-/// million.
+/// Number of rows that cost as much, if they are read in order, as a pick from a large collection.
+const ROWS_PER_PICK: u64 = 32;
+/// Maximum number of parts that one pick reads. More are needed with a probability below 10^-10.
 const PARTS_PER_PICK: u32 = 32;
 
 /// Picks random elements with repetition.
@@ -39,7 +44,7 @@ pub(crate) struct Picker<'a, 't, 'r> {
     key: &'a KeyRef<'a>,
     collection: Collection,
     random: Draw,
-    /// All elements, if they are few.
+    /// All elements, if they are few for that many picks.
     whole: Option<Vec<(Bytes, Bytes)>>,
 }
 
@@ -52,7 +57,7 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
         picks: u64,
     ) -> CommandResult<Picker<'a, 't, 'r>> {
         let affordable = picks.saturating_mul(ROWS_PER_PICK).min(READ_WHOLE_MAX);
-        let whole = match collection.len <= READ_WHOLE.max(affordable) {
+        let whole = match picks > 1 && collection.len <= READ_WHOLE.max(affordable) {
             true => Some(all_elements(exec, key, collection.generation)?),
             false => None,
         };
@@ -67,6 +72,10 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
             }
             let at = self.random.below(whole.len() as u64) as usize;
             return Ok(whole.get(at).cloned());
+        }
+        if self.collection.len <= READ_WHOLE {
+            let at = self.random.below(self.collection.len.max(1));
+            return self.nth(at);
         }
         let parts = (self.collection.len / PART_ROWS).max(1);
         let width = u64::MAX / parts;
@@ -85,13 +94,27 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
                     None => self.at_or_after(first),
                 };
             }
-            if self.random.below(PART_ROWS_MAX) < count {
+            if self.random.below(PART_ROWS_SURE) < count {
                 let at = self.random.below(count) as usize;
                 return Ok(Some(found.get(at)));
             }
         }
         let from = self.random.number();
         self.at_or_after(from)
+    }
+
+    /// Returns the element with this number in the order of rows.
+    fn nth(&self, at: u64) -> CommandResult<Option<(Bytes, Bytes)>> {
+        let (mut passed, mut found) = (0, None);
+        visit_elements(self.exec, self.key, self.collection.generation, 0, &mut |_, name, value| {
+            if passed < at {
+                passed += 1;
+                return ControlFlow::Continue(());
+            }
+            found = Some((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
+            ControlFlow::Break(())
+        })?;
+        Ok(found)
     }
 
     /// Returns up to `max` elements with these hashes.

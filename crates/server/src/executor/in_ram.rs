@@ -221,6 +221,10 @@ impl Reader for RamRows<'_> {
     fn is_hasty(&self) -> bool {
         true
     }
+
+    fn touch(&self, rows: &[&[u8]]) {
+        self.in_ram().touch(rows);
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,10 @@ use crate::{Result, Visit, WriteSet};
 /// map and two reference counts.
 const ROW_OVERHEAD_BYTES: u64 = 264;
 
+/// Estimated memory that a collection's part of the rows takes in addition to its rows, in bytes: a
+/// tree of its own with one node.
+const PART_OVERHEAD_BYTES: u64 = 600;
+
 /// The newest value of each row written since the memtable was created, and the ranges deleted
 /// since then.
 ///
@@ -23,6 +27,7 @@ const ROW_OVERHEAD_BYTES: u64 = 264;
 pub struct Memtable {
     rows: Rows,
     ranges: Vec<(Bytes, Bytes)>,
+    /// The bytes of the rows, without those of parts.
     bytes: u64,
     /// The number of the memtable. Memtables of one tier are numbered in order of creation.
     number: u64,
@@ -47,6 +52,14 @@ impl Rows {
         match self {
             Rows::Map(map) => map.len(),
             Rows::Copied(rows) => rows.len(),
+        }
+    }
+
+    /// Returns the number of parts that have a tree of their own.
+    fn parts(&self) -> usize {
+        match self {
+            Rows::Map(map) => map.parts(),
+            Rows::Copied(_) => 0,
         }
     }
 
@@ -109,7 +122,7 @@ impl Memtable {
 
     /// Returns the estimated bytes of memory that the rows take.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes + self.rows.parts() as u64 * PART_OVERHEAD_BYTES
     }
 
     /// Returns the number of rows, including deleted ones.
@@ -187,6 +200,13 @@ impl Memtable {
             Some(None) if Failpoint::NoTombstones.is_on() => None,
             Some(value) => Some(value.clone()),
             None => self.is_range_deleted(row).then_some(None),
+        }
+    }
+
+    /// See [`RowMap::touch`].
+    pub(super) fn touch(&self, rows: &[&[u8]]) {
+        if let Rows::Map(map) = &self.rows {
+            map.touch(rows);
         }
     }
 

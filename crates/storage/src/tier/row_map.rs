@@ -1,17 +1,23 @@
 //! A map of rows with two indexes: a hash table for look-ups, and ordered trees for ranges.
 //!
 //! ```text
-//!  hash of the row ─▶ index ─▶ place ─▶ row and value        look-up, overwrite
-//!  slot ─▶ page ─▶ tree of (first 16 bytes, row) ─▶ place    range
+//!  hash of the row ─▶ index ─▶ place ─▶ row and value                       look-up, overwrite
+//!  slot ─▶ page ─▶ tree of (first 16 bytes, row) ─┬▶ place                  range
+//!                                                 └▶ part: tree of (16 bytes of the sub-key, row) ─▶ place
 //! ```
 //!
 //! Overwrites leave the trees unchanged. A row begins with its slot, database and the hash of its
 //! key, so its first 16 bytes almost always decide a comparison. The trees store them as one
 //! integer. There is one tree per page of slots, which keeps the trees low.
+//!
+//! The elements of a collection, and the nodes of its tree, all begin with the same bytes. They are
+//! a *part* with a tree of its own, which compares them by the bytes behind those: the hash of the
+//! element's name, or the node's number. In its page's tree a part has the place of these first
+//! bytes. No other row lies among the rows of a part.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{btree_map, BTreeMap};
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -19,7 +25,7 @@ use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::merge::Written;
-use crate::rows::SPACE_DATA;
+use crate::rows::{subkey_at, SPACE_DATA};
 
 /// Binary logarithm of the number of slots per page.
 const SLOT_BITS_PER_PAGE: u32 = 4;
@@ -28,16 +34,17 @@ const SLOT_PAGES: usize = 16384 >> SLOT_BITS_PER_PAGE;
 /// them.
 const PAGES: usize = SLOT_PAGES + 2;
 
-/// Number of rows per allocation. Chunks never grow, so rows never move.
-const ROWS_PER_CHUNK: usize = 1024;
+/// Number of rows, or of parts, per allocation. Chunks never grow, so rows never move.
+const PLACES_PER_CHUNK: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct RowMap {
     hash_seed: u64,
     index: HashTable<u32>,
-    rows: Places,
+    rows: Places<Row>,
     /// The trees, one per page. Empty until the first row is inserted.
-    pages: Vec<BTreeMap<Key, u32>>,
+    pages: Vec<BTreeMap<Key, Entry>>,
+    parts: Places<BTreeMap<Key, u32>>,
     len: usize,
 }
 
@@ -48,42 +55,67 @@ struct Row {
     value: Option<Bytes>,
 }
 
-#[derive(Debug, Default)]
-struct Places {
-    chunks: Vec<Vec<Option<Row>>>,
+/// An entry of a page's tree.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    /// The place of a row.
+    Row(u32),
+    /// The place of a part. It is not empty. Its key is what its rows begin with.
+    Part(u32),
+}
+
+#[derive(Debug)]
+struct Places<T> {
+    chunks: Vec<Vec<Option<T>>>,
     free: Vec<u32>,
 }
 
-impl Places {
-    fn get(&self, place: u32) -> &Row {
-        let row = &self.chunks[place as usize / ROWS_PER_CHUNK][place as usize % ROWS_PER_CHUNK];
-        row.as_ref().expect("index and trees name rows that are there")
-    }
-
-    fn slot(&mut self, place: u32) -> &mut Option<Row> {
-        &mut self.chunks[place as usize / ROWS_PER_CHUNK][place as usize % ROWS_PER_CHUNK]
-    }
-
-    fn add(&mut self, row: Row) -> u32 {
-        if let Some(place) = self.free.pop() {
-            *self.slot(place) = Some(row);
-            return place;
-        }
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == ROWS_PER_CHUNK) {
-            self.chunks.push(Vec::with_capacity(ROWS_PER_CHUNK));
-        }
-        let chunk = self.chunks.len() - 1;
-        self.chunks[chunk].push(Some(row));
-        u32::try_from(chunk * ROWS_PER_CHUNK + self.chunks[chunk].len() - 1).expect("fewer than 2^32 rows")
-    }
-
-    fn take(&mut self, place: u32) -> Row {
-        self.free.push(place);
-        self.slot(place).take().expect("a row that is there")
+impl<T> Default for Places<T> {
+    fn default() -> Places<T> {
+        Places { chunks: Vec::new(), free: Vec::new() }
     }
 }
 
-/// The order of rows: by their first 16 bytes, then by the whole row.
+impl<T> Places<T> {
+    fn get(&self, place: u32) -> &T {
+        let slot = &self.chunks[place as usize / PLACES_PER_CHUNK][place as usize % PLACES_PER_CHUNK];
+        slot.as_ref().expect("index and trees name places that are taken")
+    }
+
+    fn get_mut(&mut self, place: u32) -> &mut T {
+        self.slot(place).as_mut().expect("index and trees name places that are taken")
+    }
+
+    fn slot(&mut self, place: u32) -> &mut Option<T> {
+        &mut self.chunks[place as usize / PLACES_PER_CHUNK][place as usize % PLACES_PER_CHUNK]
+    }
+
+    fn add(&mut self, thing: T) -> u32 {
+        if let Some(place) = self.free.pop() {
+            *self.slot(place) = Some(thing);
+            return place;
+        }
+        if self.chunks.last().is_none_or(|chunk| chunk.len() == PLACES_PER_CHUNK) {
+            self.chunks.push(Vec::with_capacity(PLACES_PER_CHUNK));
+        }
+        let chunk = self.chunks.len() - 1;
+        self.chunks[chunk].push(Some(thing));
+        u32::try_from(chunk * PLACES_PER_CHUNK + self.chunks[chunk].len() - 1).expect("fewer than 2^32 rows")
+    }
+
+    fn take(&mut self, place: u32) -> T {
+        self.free.push(place);
+        self.slot(place).take().expect("a place that is taken")
+    }
+
+    /// Returns the number of places that are taken.
+    fn len(&self) -> usize {
+        self.chunks.iter().map(Vec::len).sum::<usize>() - self.free.len()
+    }
+}
+
+/// The order of the rows in one tree: by their heads, then by the whole row. A head is the first 16
+/// bytes of a row, or of what follows the bytes that all rows of a part begin with.
 trait Ordered {
     fn head(&self) -> u128;
     fn row(&self) -> &[u8];
@@ -110,7 +142,12 @@ fn head_of(row: &[u8]) -> u128 {
 
 impl<'a> Probe<'a> {
     fn new(row: &'a [u8]) -> Probe<'a> {
-        Probe { head: head_of(row), row }
+        Probe::in_part(row, 0)
+    }
+
+    /// Returns the probe for a row of a part whose rows begin with `common` equal bytes.
+    fn in_part(row: &'a [u8], common: usize) -> Probe<'a> {
+        Probe { head: head_of(&row[common..]), row }
     }
 }
 
@@ -215,6 +252,28 @@ impl RowMap {
         self.find(self.hash(row), row).map(|place| &self.rows.get(place).value)
     }
 
+    /// Reads what look-ups of these rows will read, so that the processor's cache has it. A look-up
+    /// waits for memory four times, one after the other; here each step is taken for all rows.
+    pub fn touch(&self, rows: &[&[u8]]) {
+        const TOGETHER: usize = 16;
+        if self.len == 0 {
+            return;
+        }
+        for rows in rows.chunks(TOGETHER) {
+            let mut places = [None; TOGETHER];
+            for (place, row) in places.iter_mut().zip(rows) {
+                // The first candidate is the row, almost always.
+                *place = self.index.find(self.hash(row), |_| true).copied();
+            }
+            let found = places.map(|place| place.map(|place| self.rows.get(place)));
+            let touched = found.iter().flatten().map(|row| {
+                let value = row.value.as_ref().and_then(|value| value.first());
+                u32::from(row.row.first().copied().unwrap_or(0)) + u32::from(value.copied().unwrap_or(0))
+            });
+            std::hint::black_box(touched.sum::<u32>());
+        }
+    }
+
     fn hash(&self, row: &[u8]) -> u64 {
         xxh3_64_with_seed(row, self.hash_seed)
     }
@@ -232,20 +291,38 @@ impl RowMap {
     pub fn insert(&mut self, row: Bytes, value: Option<Bytes>) -> Option<Option<Bytes>> {
         let hash = self.hash(&row);
         if let Some(place) = self.find(hash, &row) {
-            let known = self.rows.slot(place).as_mut().expect("it was found");
-            return Some(std::mem::replace(&mut known.value, value));
+            return Some(std::mem::replace(&mut self.rows.get_mut(place).value, value));
         }
         if self.pages.is_empty() {
             self.pages.resize_with(PAGES, BTreeMap::new);
         }
-        let key = Key { head: head_of(&row), row: row.clone() };
-        let page = page_of(&row);
-        let place = self.rows.add(Row { hash, row, value });
-        self.pages[page].insert(key, place);
+        let place = self.rows.add(Row { hash, row: row.clone(), value });
+        let page = &mut self.pages[page_of(&row)];
+        match subkey_at(&row) {
+            None => drop(page.insert(Key { head: head_of(&row), row }, Entry::Row(place))),
+            Some(common) => {
+                let part = match page.get(&Probe::new(&row[..common]) as &dyn Ordered) {
+                    Some(Entry::Part(part)) => *part,
+                    _ => {
+                        let part = self.parts.add(BTreeMap::new());
+                        let row = Bytes::copy_from_slice(&row[..common]);
+                        page.insert(Key { head: head_of(&row), row }, Entry::Part(part));
+                        part
+                    }
+                };
+                let head = head_of(&row[common..]);
+                self.parts.get_mut(part).insert(Key { head, row }, place);
+            }
+        }
         let rows = &self.rows;
         self.index.insert_unique(hash, place, |place| rows.get(*place).hash);
         self.len += 1;
         None
+    }
+
+    /// Returns the number of parts.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
     }
 
     /// Returns the rows in `from..to`, ascending.
@@ -254,35 +331,29 @@ impl RowMap {
             true => page_of(from)..page_of(to) + 1,
             false => 0..0,
         };
-        let rows = pages.flat_map(move |page| rows_of(&self.pages[page], from, to));
-        rows.map(|(key, place)| (&key.row, &self.rows.get(*place).value))
+        Rows::new(self, pages, Limits { from: Bound::Included(from), to: Some(to) })
     }
 
     /// Returns the rows after `after`, or all rows, ascending.
     pub fn behind<'a>(&'a self, after: Option<&Bytes>) -> impl Iterator<Item = Written<'a>> + 'a {
-        let first = if self.len == 0 { self.pages.len() } else { after.map_or(0, |row| page_of(row)) };
-        let begun = self.pages.get(first).into_iter().flat_map({
-            let after = after.cloned();
-            move |page| {
-                let probe = after.as_ref().map(|row| Probe::new(row));
-                let from = match &probe {
-                    Some(probe) => Bound::Excluded(probe as &dyn Ordered),
-                    None => Bound::Unbounded,
-                };
-                page.range::<dyn Ordered, _>((from, Bound::Unbounded))
-            }
-        });
-        let rest = self.pages.get(first + 1..).unwrap_or_default().iter().flatten();
-        begun.chain(rest).map(|(key, place)| (&key.row, &self.rows.get(*place).value))
+        let pages = match self.len {
+            0 => 0..0,
+            _ => after.map_or(0, |row| page_of(row))..PAGES,
+        };
+        let from = after.cloned().map_or(Bound::Unbounded, Bound::Excluded);
+        Rows::new(self, pages, Limits { from, to: None })
     }
 
     /// Removes the rows in `from..to` and calls `gone` with each.
     pub fn remove_range(&mut self, from: &[u8], to: &[u8], mut gone: impl FnMut(&Bytes, &Option<Bytes>)) {
+        let limits = Limits { from: Bound::Included(from), to: Some(to) };
         if from >= to || self.len == 0 {
             return;
         }
         for page in page_of(from)..=page_of(to) {
-            let doomed: Vec<u32> = rows_of(&self.pages[page], from, to).map(|(_, place)| *place).collect();
+            let mut doomed = Rows::new(self, page..page + 1, limits);
+            let doomed: Vec<u32> =
+                std::iter::from_fn(|| doomed.next_place()).map(|(_, place)| place).collect();
             for place in doomed {
                 let Row { row, value, .. } = self.take(place);
                 gone(&row, &value);
@@ -298,7 +369,20 @@ impl RowMap {
 
     fn take(&mut self, place: u32) -> Row {
         let taken = self.rows.take(place);
-        self.pages[page_of(&taken.row)].remove(&Probe::new(&taken.row) as &dyn Ordered);
+        let page = &mut self.pages[page_of(&taken.row)];
+        let common = subkey_at(&taken.row);
+        let key = Probe::new(&taken.row[..common.unwrap_or(taken.row.len())]);
+        match (page.get(&key as &dyn Ordered), common) {
+            (Some(Entry::Part(number)), Some(common)) => {
+                let (number, part) = (*number, self.parts.get_mut(*number));
+                part.remove(&Probe::in_part(&taken.row, common) as &dyn Ordered);
+                if part.is_empty() {
+                    self.parts.take(number);
+                    page.remove(&key as &dyn Ordered);
+                }
+            }
+            _ => drop(page.remove(&key as &dyn Ordered)),
+        }
         if let Ok(found) = self.index.find_entry(taken.hash, |other| *other == place) {
             found.remove();
         }
@@ -307,12 +391,89 @@ impl RowMap {
     }
 }
 
-fn rows_of<'a>(
-    page: &'a BTreeMap<Key, u32>,
-    from: &[u8],
-    to: &[u8],
-) -> impl Iterator<Item = (&'a Key, &'a u32)> + use<'a> {
-    let (from, to) = (Probe::new(from), Probe::new(to));
-    let bounds = (Bound::Included(&from as &dyn Ordered), Bound::Excluded(&to as &dyn Ordered));
-    page.range::<dyn Ordered, _>(bounds)
+/// The limits of a range of rows.
+#[derive(Clone, Copy)]
+struct Limits<T> {
+    from: Bound<T>,
+    /// The end, which is not in the range.
+    to: Option<T>,
 }
+
+impl<T: AsRef<[u8]>> Limits<T> {
+    fn from(&self) -> Bound<&[u8]> {
+        self.from.as_ref().map(AsRef::as_ref)
+    }
+
+    fn to(&self) -> Option<&[u8]> {
+        self.to.as_ref().map(AsRef::as_ref)
+    }
+
+    /// Returns the entries of a page's tree that have rows in the range.
+    fn entries<'a>(&self, page: &'a BTreeMap<Key, Entry>) -> btree_map::Range<'a, Key, Entry> {
+        // The first row may lie in the middle of a part.
+        let from = match self.from() {
+            Bound::Included(row) | Bound::Excluded(row) if subkey_at(row).is_some() => {
+                Bound::Included(&row[..subkey_at(row).unwrap_or_default()])
+            }
+            from => from,
+        };
+        let (from, to) = (from.map(Probe::new), self.to().map(Probe::new));
+        let to = to.as_ref().map_or(Bound::Unbounded, |to| Bound::Excluded(to as &dyn Ordered));
+        page.range::<dyn Ordered, _>((from.as_ref().map(|from| from as &dyn Ordered), to))
+    }
+
+    /// Returns the rows in the range of a part whose rows begin with `common`.
+    fn in_part<'a>(&self, part: &'a BTreeMap<Key, u32>, common: &[u8]) -> btree_map::Range<'a, Key, u32> {
+        let probe = |row| Probe::in_part(row, common.len());
+        let from = match self.from() {
+            Bound::Included(row) | Bound::Excluded(row) if !row.starts_with(common) => Bound::Unbounded,
+            from => from.map(probe),
+        };
+        let to = self.to().filter(|row| row.starts_with(common)).map(probe);
+        let to = to.as_ref().map_or(Bound::Unbounded, |to| Bound::Excluded(to as &dyn Ordered));
+        part.range::<dyn Ordered, _>((from.as_ref().map(|from| from as &dyn Ordered), to))
+    }
+}
+
+/// An iterator over a range of rows, ascending.
+struct Rows<'a, T> {
+    map: &'a RowMap,
+    /// The pages to visit.
+    pages: std::ops::Range<usize>,
+    limits: Limits<T>,
+    entries: btree_map::Range<'a, Key, Entry>,
+    part: btree_map::Range<'a, Key, u32>,
+}
+
+impl<'a, T: AsRef<[u8]>> Rows<'a, T> {
+    fn new(map: &'a RowMap, pages: std::ops::Range<usize>, limits: Limits<T>) -> Rows<'a, T> {
+        Rows { map, pages, limits, entries: Default::default(), part: Default::default() }
+    }
+
+    fn next_place(&mut self) -> Option<(&'a Key, u32)> {
+        loop {
+            if let Some((key, place)) = self.part.next() {
+                return Some((key, *place));
+            }
+            match self.entries.next() {
+                Some((key, Entry::Row(place))) => return Some((key, *place)),
+                Some((key, Entry::Part(part))) => {
+                    self.part = self.limits.in_part(self.map.parts.get(*part), &key.row);
+                }
+                None => self.entries = self.limits.entries(&self.map.pages[self.pages.next()?]),
+            }
+        }
+    }
+}
+
+impl<'a, T: AsRef<[u8]>> Iterator for Rows<'a, T> {
+    type Item = Written<'a>;
+
+    fn next(&mut self) -> Option<Written<'a>> {
+        let (key, place) = self.next_place()?;
+        Some((&key.row, &self.map.rows.get(place).value))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::rows::KeyRef;
+
+/// Returns one of a few rows of every kind, whose keys, generations and sub-keys begin alike.
+fn row(key: usize, kind: usize, generation: u64, subkey: &[u8]) -> Bytes {
+    let keys: [&[u8]; 4] = [b"a", b"a\x01", b"{a}b", b"{a}b\xff"];
+    let key = KeyRef::new(0, keys[key % keys.len()]);
+    match kind % 8 {
+        0 => key.meta_row(),
+        1 | 2 => key.element_row(generation, subkey),
+        3 => key.node_row(generation, subkey.len() as u64),
+        4 => key.group_row(generation, subkey),
+        5 => key.garbage_row(generation),
+        6 => key.end_row(),
+        // A bound in the middle of a part's common bytes.
+        _ => key.element_row(generation, b"").slice(..key.meta_row().len() + generation as usize % 8),
+    }
+}
+
+fn rows() -> impl Strategy<Value = Bytes> {
+    let subkeys = proptest::collection::vec(prop_oneof![Just(0), Just(0xff), any::<u8>()], 0..20);
+    (0..4usize, 0..8usize, prop_oneof![Just(0u64), Just(1), Just(u64::MAX)], subkeys)
+        .prop_map(|(key, kind, generation, subkey)| row(key, kind, generation, &subkey))
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert(Bytes, Option<Bytes>),
+    Remove(Bytes),
+    RemoveRange(Bytes, Bytes),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        8 => (rows(), any::<Option<u8>>())
+            .prop_map(|(row, value)| Op::Insert(row, value.map(|value| Bytes::from(vec![value])))),
+        3 => rows().prop_map(Op::Remove),
+        1 => (rows(), rows()).prop_map(|(from, to)| Op::RemoveRange(from, to)),
+    ];
+    proptest::collection::vec(op, 0..80)
+}
+
+fn collected<'a>(rows: impl Iterator<Item = Written<'a>>) -> Vec<(Bytes, Option<Bytes>)> {
+    rows.map(|(row, value)| (row.clone(), value.clone())).collect()
+}
+
+proptest! {
+    #[test]
+    fn a_map_is_an_ordered_map(ops in ops(), bounds in proptest::collection::vec((rows(), rows()), 1..8)) {
+        let (mut map, mut model) = (RowMap::with_seed(7, 0), BTreeMap::<Bytes, Option<Bytes>>::new());
+        for op in ops {
+            match op {
+                Op::Insert(row, value) => {
+                    prop_assert_eq!(map.insert(row.clone(), value.clone()), model.insert(row, value));
+                }
+                Op::Remove(row) => prop_assert_eq!(map.remove(&row), model.remove(&row)),
+                Op::RemoveRange(from, to) => {
+                    let mut gone = Vec::new();
+                    map.remove_range(&from, &to, |row, value| gone.push((row.clone(), value.clone())));
+                    let is_in = |row: &Bytes| from <= *row && *row < to;
+                    let expected: Vec<_> = model.extract_if(.., |row, _| is_in(row)).collect();
+                    prop_assert_eq!(gone, expected);
+                }
+            }
+        }
+        prop_assert_eq!(map.len(), model.len());
+        let mut all: Vec<_> = model.clone().into_iter().collect();
+        prop_assert_eq!(collected(map.behind(None)), all.clone());
+        let parts = all.iter().filter_map(|(row, _)| subkey_at(row).map(|at| row.slice(..at)));
+        prop_assert_eq!(map.parts(), parts.collect::<std::collections::BTreeSet<_>>().len());
+        for (from, to) in bounds {
+            let expected = if from < to { collected(model.range(from.clone()..to.clone())) } else { vec![] };
+            prop_assert_eq!(collected(map.range(&from, &to)), expected);
+            let after = (Bound::Excluded(from.clone()), Bound::Unbounded);
+            prop_assert_eq!(collected(map.behind(Some(&from))), collected(model.range(after)));
+            prop_assert_eq!(map.get(&from), model.get(&from));
+        }
+        // A map without rows has no parts.
+        all.drain(..).for_each(|(row, _)| drop(map.remove(&row)));
+        prop_assert_eq!((map.len(), map.parts()), (0, 0));
+    }
+}
