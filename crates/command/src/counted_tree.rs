@@ -21,14 +21,16 @@ mod change;
 mod node;
 mod walk;
 
+use std::any::Any;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use storage::packed::is_packed;
-use storage::{KeyRef, StorageError};
+use storage::{KeyRef, StorageError, Stored, Unencoded};
 
-use self::node::Node;
+use self::node::{Node, NodeRow};
 use crate::exec::{Collection, CollectionKind, CommandError, CommandResult, Exec, Key};
 
 /// Maximum number of a node's items or children.
@@ -37,6 +39,8 @@ const ENTRIES_MAX: usize = 128;
 const NODE_BYTES_MAX: usize = 2048;
 /// Minimum number of children to which a large inner node is divided.
 const CHILDREN_KEPT: usize = 4;
+/// Maximum bytes of a node that a batch leaves unencoded. A command that changes it copies it.
+const UNENCODED_BYTES_MAX: usize = 2 * NODE_BYTES_MAX;
 /// Maximum number of levels. Every node but the edges has at least a few entries, so a tree with
 /// more is damaged.
 const LEVELS_MAX: u32 = 48;
@@ -86,10 +90,57 @@ pub(crate) struct Tree<'k> {
 
 struct Loaded {
     /// `None` if the node is deleted, and while it is being changed.
-    node: Option<Node>,
-    /// The bytes of the row that the node had before, or `None` for a new node.
-    stored: Option<usize>,
+    node: Option<Held>,
+    /// The row that the node had before and the bytes of its value, or `None` for a new node.
+    stored: Option<(Bytes, usize)>,
     is_changed: bool,
+}
+
+/// A node in memory.
+enum Held {
+    Own(Node),
+    /// The node that an earlier command of the batch has written.
+    Shared(Rc<NodeRow>),
+}
+
+impl Held {
+    fn node(&self) -> &Node {
+        match self {
+            Held::Own(node) => node,
+            Held::Shared(row) => &row.node,
+        }
+    }
+
+    fn into_node(self) -> Node {
+        match self {
+            Held::Own(node) => node,
+            Held::Shared(row) => row.node.clone(),
+        }
+    }
+}
+
+/// A node as its row has it.
+struct Read {
+    node: Held,
+    /// The number of the next new node, in the root.
+    next_number: u64,
+    /// The bytes of the row.
+    stored: usize,
+}
+
+fn read_node(exec: &Exec<'_, '_>, row: &Bytes) -> CommandResult<Read> {
+    match exec.txn.get_stored(row)?.ok_or_else(|| damaged("a child without a row"))? {
+        Stored::Encoded(value) => {
+            let (node, next_number) = Node::decode(&value)?;
+            Ok(Read { node: Held::Own(node), next_number, stored: value.len() })
+        }
+        Stored::Unencoded(value) => {
+            let row: Rc<dyn Any> = value;
+            let row = row.downcast::<NodeRow>().map_err(|_| damaged("a row that is no node"))?;
+            let (next_number, stored) = (row.next_number, row.encoded_len());
+            Ok(Read { node: Held::Shared(row), next_number, stored })
+        }
+    }
 }
 
 impl<'k> Tree<'k> {
@@ -101,7 +152,7 @@ impl<'k> Tree<'k> {
     /// Returns the empty tree of a new generation.
     pub fn create(key: &KeyRef<'k>, generation: u64, separator: SeparatorFn) -> Tree<'k> {
         let mut tree = Tree::open(key, generation, separator);
-        let root = Loaded { node: Some(Node::leaf()), stored: None, is_changed: true };
+        let root = Loaded { node: Some(Held::Own(Node::leaf())), stored: None, is_changed: true };
         tree.nodes.insert(ROOT, root);
         tree
     }
@@ -115,13 +166,21 @@ impl<'k> Tree<'k> {
                 continue;
             }
             is_changed = true;
-            let row = self.key.node_row(self.generation, number);
+            let stored = loaded.stored.as_ref().map(|(_, bytes)| *bytes);
+            let row =
+                || loaded.stored.map_or_else(|| self.key.node_row(self.generation, number), |(row, _)| row);
             let next_number = if number == ROOT { self.next_number } else { 0 };
-            match (loaded.node.filter(|node| !node.is_empty()), loaded.stored) {
+            let node = loaded.node.map(Held::into_node).filter(|node| !node.is_empty());
+            match (node, stored) {
                 (Some(node), stored) => {
-                    exec.put_element(&self.key, row, stored, node.encode(next_number));
+                    let node = NodeRow { node, next_number };
+                    let len = node.encoded_len();
+                    match len <= UNENCODED_BYTES_MAX {
+                        true => exec.put_unencoded_element(&self.key, row(), stored, (Rc::new(node), len)),
+                        false => exec.put_element(&self.key, row(), stored, node.encode()),
+                    }
                 }
-                (None, Some(stored)) => exec.delete_element(&self.key, row, stored),
+                (None, Some(stored)) => exec.delete_element(&self.key, row(), stored),
                 (None, None) => {}
             }
         }

@@ -20,6 +20,7 @@
 //! Integers are big-endian. An entry that cannot be decoded, or that names a command unknown to
 //! this program, is treated as corruption of this store. Skipping it would let replicas diverge.
 
+use std::collections::VecDeque;
 use std::future::Future;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -32,6 +33,7 @@ use types::{
 
 use crate::exec::{execute, outcome, Exec, Limits, Mode, Outcome};
 use crate::maintenance;
+use crate::prefetch;
 use crate::spec::CommandSpec;
 use crate::table::{check_arity, keys_of};
 use crate::transaction::lookup_in_log;
@@ -49,6 +51,8 @@ const ITEM_COMMAND: u8 = 0;
 const ITEM_EXPIRE_DUE: u8 = 1;
 const ITEM_SWEEP: u8 = 2;
 const FLAG_RESP3: u8 = 1;
+/// Number of items that are decoded together, so that their look-ups in memory are, too.
+const ITEMS_AHEAD: usize = 32;
 
 /// Returns the bytes that a client's command takes in an entry.
 fn item_bytes(args: &[Bytes]) -> usize {
@@ -364,9 +368,16 @@ pub fn apply_told(
     txn.set_packing(items.is_of_third_version());
     txn.set_thresholds(items.thresholds);
     let mut replies = Vec::new();
-    while !items.is_empty() {
+    let ahead = if txn.is_hasty() { ITEMS_AHEAD } else { 1 };
+    let mut decoded = VecDeque::with_capacity(ahead);
+    loop {
+        if decoded.is_empty() {
+            decode_ahead(&mut items, ahead, &mut decoded);
+            prefetch::touch(decoded.iter().filter_map(|(_, item)| item.as_ref().ok()), txn);
+        }
+        let Some((items, item)) = decoded.pop_front() else { break };
         coming(&items);
-        let Some(item) = items.next_item()? else { break };
+        let item = item?;
         txn.begin_item();
         let seed = mix(items.seed.wrapping_add(replies.len() as u64));
         let mut exec = Exec {
@@ -408,6 +419,19 @@ pub fn apply_told(
         });
     }
     Ok(replies)
+}
+
+/// Decodes up to `count` items, each with the remaining items, itself included. The last one may be
+/// an item that cannot be decoded.
+fn decode_ahead(items: &mut Items, count: usize, decoded: &mut VecDeque<(Items, storage::Result<Item>)>) {
+    while decoded.len() < count {
+        let before = items.clone();
+        match items.next_item() {
+            Ok(Some(item)) => decoded.push_back((before, Ok(item))),
+            Ok(None) => return,
+            Err(error) => return decoded.push_back((before, Err(error))),
+        }
+    }
 }
 
 fn has_keys_outside(spec: &'static CommandSpec, args: &[Bytes], slots: SlotRange) -> bool {

@@ -6,11 +6,12 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use resp::Reply;
 use storage::packed::PACKED;
-use storage::{KeyRef, Meta, StorageError, Stream, Txn, Value};
+use storage::{KeyRef, Meta, StorageError, Stream, Txn, Unencoded, Value};
 use types::{SlotRange, UnixMillis};
 
 use crate::error_messages;
@@ -475,10 +476,27 @@ impl Exec<'_, '_> {
     /// Writes the row of an element or a node. `old` is the length of its current value, or `None`
     /// for a new row.
     pub(crate) fn put_element(&mut self, key: &KeyRef<'_>, row: Bytes, old: Option<usize>, value: Bytes) {
-        self.touch_element(key);
-        let went = old.map_or(0, |old| key.element_bytes(&row, old));
-        self.txn.state_mut().adjust_bytes(key.element_bytes(&row, value.len()), went);
+        self.account_element(key, &row, old, value.len());
         self.txn.put(row, value);
+    }
+
+    /// Same as [`put_element`](Exec::put_element), for a value of `len` bytes that is encoded when it
+    /// is needed.
+    pub(crate) fn put_unencoded_element(
+        &mut self,
+        key: &KeyRef<'_>,
+        row: Bytes,
+        old: Option<usize>,
+        (value, len): (Rc<dyn Unencoded>, usize),
+    ) {
+        self.account_element(key, &row, old, len);
+        self.txn.put_unencoded(row, value);
+    }
+
+    fn account_element(&mut self, key: &KeyRef<'_>, row: &Bytes, old: Option<usize>, new: usize) {
+        self.touch_element(key);
+        let went = old.map_or(0, |old| key.element_bytes(row, old));
+        self.txn.state_mut().adjust_bytes(key.element_bytes(row, new), went);
     }
 
     /// Deletes the row of an element or a node, whose value has the length `old`.

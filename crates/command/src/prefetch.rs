@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use storage::packed::is_packed;
 use storage::rows::{decode_expiry_row, due_range};
-use storage::{KeyRef, Meta, Reader, Value};
+use storage::{KeyRef, Meta, Reader, Txn, Value};
 use types::UnixMillis;
 
 use crate::counted_tree::ROOT;
@@ -101,6 +101,40 @@ pub fn of_item(item: &Item, stamp_ms: UnixMillis, reader: &dyn Reader, visit: &m
     }
 }
 
+/// Maximum number of keys of a command for [`touch`]. A command with more of them does the same by
+/// itself.
+const KEYS_TOUCHED: usize = 2;
+
+/// Hints to a reader in memory which rows the commands are about to look up, all together.
+pub(crate) fn touch<'i>(items: impl Iterator<Item = &'i Item> + Clone, txn: &Txn<'_>) {
+    if items.clone().nth(1).is_none() {
+        return;
+    }
+    let mut wanted = Vec::new();
+    for item in items {
+        let Item::Command { db, args, .. } = item else { continue };
+        let Some(spec) = args.first().and_then(|name| lookup_in_log(name)) else { continue };
+        let before = wanted.len();
+        if !spec.holds_commands {
+            of_command(spec, args, *db, &mut |wants| {
+                let meta_row = wants.meta_row();
+                wanted.push((wants, meta_row));
+            });
+        }
+        if wanted.len() - before > KEYS_TOUCHED {
+            wanted.truncate(before);
+        }
+    }
+    txn.touch(&wanted.iter().map(|(_, meta_row)| &meta_row[..]).collect::<Vec<_>>());
+    let mut parts = Vec::new();
+    for (wants, meta_row) in wanted.iter().filter(|(wants, _)| !wants.fields.is_empty()) {
+        if let Ok(Some(meta)) = txn.get(meta_row) {
+            parts.extend(wants.part_rows(&meta));
+        }
+    }
+    txn.touch(&parts.iter().map(|row| &row[..]).collect::<Vec<_>>());
+}
+
 /// Visits the keys and fields that a command will look up. Visits none if the command's argument
 /// count is wrong.
 pub fn of_command(spec: &'static CommandSpec, args: &[Bytes], db: u16, visit: &mut dyn FnMut(Wanted)) {
@@ -128,7 +162,7 @@ mod tests {
     use std::cell::RefCell;
     use std::collections::BTreeSet;
 
-    use storage::{MemoryKeyspace, Txn, Visit};
+    use storage::{MemoryKeyspace, Visit};
     use types::{slot_of_key, SlotRange};
 
     use super::*;

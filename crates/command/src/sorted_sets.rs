@@ -219,11 +219,12 @@ impl<'k> Changing<'k> {
         Ok(())
     }
 
-    fn remove_rank(&mut self, exec: &mut Exec<'_, '_>, rank: u64) -> CommandResult<()> {
-        let item = self.writing.remove(exec, Sought::Rank(rank))?;
-        let row = self.row(split_item(&item).1);
+    /// Removes the member with this rank and returns it.
+    fn remove_rank(&mut self, exec: &mut Exec<'_, '_>, rank: u64) -> CommandResult<Member> {
+        let member = Member::of_item(self.writing.remove(exec, Sought::Rank(rank))?)?;
+        let row = self.row(&member.name);
         exec.delete_element(self.key, row, SCORE_LEN);
-        Ok(())
+        Ok(member)
     }
 
     fn finish(self, exec: &mut Exec<'_, '_>) {

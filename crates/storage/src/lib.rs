@@ -9,6 +9,7 @@
 
 pub mod checksum;
 pub mod clock_cache;
+mod content;
 mod count;
 pub mod extent;
 pub mod failpoints;
@@ -28,6 +29,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 pub use checksum::{Checked, Checksum, RowsChecksum};
+pub use content::{Stored, Unencoded};
 pub use count::count_keys;
 pub use memory::MemoryKeyspace;
 pub use meta::{Meta, Stream, StreamId, Value};

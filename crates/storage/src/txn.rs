@@ -4,10 +4,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
+use std::rc::Rc;
 
 use bytes::Bytes;
 use types::{RegionId, Thresholds};
 
+use crate::content::{Content, Stored, Unencoded};
 use crate::failpoints::Failpoint;
 use crate::merge::merge;
 use crate::meta::{self, COLLECTION_END};
@@ -68,7 +70,7 @@ pub struct Txn<'a> {
     region: RegionId,
     /// The region's state, or `None` in a read, which loads it in the rare case of need.
     state: Option<RegionState>,
-    rows: BTreeMap<Bytes, Option<Bytes>>,
+    rows: BTreeMap<Bytes, Content>,
     ranges_deleted: Vec<(Bytes, Bytes)>,
     /// The changes of keys, if they are asked for.
     record: Option<Box<Record>>,
@@ -110,7 +112,7 @@ struct Undo {
     counts: KeyCounts,
     /// Rows of the batch with their contents at that moment. `None` stands for a row that the batch
     /// had not written.
-    rows: BTreeMap<Bytes, Option<Option<Bytes>>>,
+    rows: BTreeMap<Bytes, Option<Content>>,
 }
 
 impl<'a> Txn<'a> {
@@ -278,6 +280,28 @@ impl<'a> Txn<'a> {
         }
     }
 
+    /// Same as [`get`](Txn::get), but leaves a value unencoded that this batch has written so.
+    ///
+    /// # Errors
+    /// Those of the reader.
+    pub fn get_stored(&self, row: &[u8]) -> Result<Option<Stored>> {
+        let own_row;
+        let row = match PackedKey::of(row) {
+            None => row,
+            Some(key) => match self.home_of(&key)? {
+                Home::Meta(_) => return Ok(self.get(row)?.map(Stored::Encoded)),
+                Home::OwnRows => {
+                    own_row = key.own_row();
+                    &own_row
+                }
+            },
+        };
+        match self.rows.get(row) {
+            Some(written) => Ok(written.stored()),
+            None => Ok(self.get_row(row)?.map(Stored::Encoded)),
+        }
+    }
+
     /// Hints that these rows are about to be read, or written.
     pub fn touch(&self, rows: &[&[u8]]) {
         self.reader.touch(rows);
@@ -285,7 +309,7 @@ impl<'a> Txn<'a> {
 
     fn get_row(&self, row: &[u8]) -> Result<Option<Bytes>> {
         if let Some(written) = self.rows.get(row) {
-            return Ok(written.clone());
+            return Ok(written.value().clone());
         }
         if self.is_range_deleted(row) {
             return Ok(None);
@@ -300,7 +324,7 @@ impl<'a> Txn<'a> {
     pub fn get_new(&self, row: &[u8]) -> Result<Option<Bytes>> {
         match PackedKey::of(row) {
             Some(_) => self.get(row),
-            None => Ok(self.rows.get(row).cloned().flatten()),
+            None => Ok(self.rows.get(row).and_then(|written| written.value().clone())),
         }
     }
 
@@ -353,7 +377,7 @@ impl<'a> Txn<'a> {
 
     fn scan_rows(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         let bounds = (Bound::Included(from), Bound::Excluded(to));
-        let written = self.rows.range::<[u8], _>(bounds);
+        let written = self.rows.range::<[u8], _>(bounds).map(|(row, written)| (row, written.value()));
         let is_all_deleted = self.ranges_deleted.iter().any(|(f, t)| f[..] <= *from && *to <= t[..]);
         let below = |visit: &mut Visit<'_>| match is_all_deleted {
             true => Ok(()),
@@ -364,6 +388,19 @@ impl<'a> Txn<'a> {
 
     pub fn put(&mut self, row: Bytes, value: Bytes) {
         self.write(row, Some(value));
+    }
+
+    /// Same as [`put`](Txn::put), for a value that is encoded when it is needed.
+    pub fn put_unencoded(&mut self, row: Bytes, value: Rc<dyn Unencoded>) {
+        let own_row = match PackedKey::of(&row) {
+            None => row,
+            Some(key) => match self.home_of(&key) {
+                Ok(Home::OwnRows) => key.own_row(),
+                Ok(Home::Meta(_)) => return self.put(row, value.encode()),
+                Err(error) => return self.fail(error),
+            },
+        };
+        self.write_content(own_row, Content::unencoded(value));
     }
 
     /// Writes a collection's meta row. The rows in it stay, unless they exceed a threshold.
@@ -453,14 +490,15 @@ impl<'a> Txn<'a> {
     pub fn finish(mut self) -> (WriteSet, RegionState) {
         debug_assert_eq!(self.failed, None, "a command has failed");
         let state = self.state.take().expect("a read does not write");
-        self.rows.insert(region_state_row(self.region), Some(state.encode()));
-        (WriteSet { ranges_deleted: self.ranges_deleted, rows: self.rows.into_iter().collect() }, state)
+        self.rows.insert(region_state_row(self.region), Content::Encoded(Some(state.encode())));
+        let rows = self.rows.into_iter().map(|(row, written)| (row, written.into_value())).collect();
+        (WriteSet { ranges_deleted: self.ranges_deleted, rows }, state)
     }
 
     /// Deletes a row of a dead generation, which changes no key.
     pub fn delete_garbage(&mut self, row: Bytes) {
         assert!(self.state.is_some(), "a read does not write");
-        self.insert(row, None);
+        self.insert(row, Content::Encoded(None));
     }
 
     /// Begins to record writes, so that they can be undone.
@@ -476,7 +514,7 @@ impl<'a> Txn<'a> {
         let Some(undo) = self.undo.take().filter(|_| undoes) else { return };
         for (row, old) in undo.rows {
             match old {
-                Some(value) => self.rows.insert(row, value),
+                Some(content) => self.rows.insert(row, content),
                 None => self.rows.remove(&row),
             };
         }
@@ -494,16 +532,16 @@ impl<'a> Txn<'a> {
         self.reader.is_hasty()
     }
 
-    fn insert(&mut self, row: Bytes, value: Option<Bytes>) {
+    fn insert(&mut self, row: Bytes, content: Content) {
         if self.undo.is_none() {
-            self.rows.insert(row, value);
+            self.rows.insert(row, content);
             return;
         }
-        let old = self.rows.insert(row.clone(), value);
+        let old = self.rows.insert(row.clone(), content);
         self.note_old(row, old);
     }
 
-    fn note_old(&mut self, row: Bytes, old: Option<Option<Bytes>>) {
+    fn note_old(&mut self, row: Bytes, old: Option<Content>) {
         if let Some(undo) = &mut self.undo {
             undo.rows.entry(row).or_insert(old);
         }
@@ -551,11 +589,15 @@ impl<'a> Txn<'a> {
     }
 
     fn write_row(&mut self, row: Bytes, value: Option<Bytes>) {
+        self.write_content(row, Content::Encoded(value));
+    }
+
+    fn write_content(&mut self, row: Bytes, content: Content) {
         let state = self.state.as_mut().expect("a read does not write");
         if !state.watches.is_empty() {
             state.watches.row_changes(&row);
         }
-        self.insert(row, value);
+        self.insert(row, content);
     }
 
     fn is_range_deleted(&self, row: &[u8]) -> bool {

@@ -4,7 +4,9 @@ use bytes::Bytes;
 
 use super::node::{Child, Node};
 use super::walk::{child_behind, items_before};
-use super::{damaged, Loaded, Place, Sought, Tree, ENTRIES_MAX, LEVELS_MAX, NODE_BYTES_MAX, ROOT};
+use super::{
+    damaged, read_node, Held, Loaded, Place, Sought, Tree, ENTRIES_MAX, LEVELS_MAX, NODE_BYTES_MAX, ROOT,
+};
 use crate::exec::{CommandResult, Exec};
 
 /// The edges of the tree that a node is part of.
@@ -245,23 +247,23 @@ impl Tree<'_> {
     /// Returns a node, which stays as it is.
     fn load(&mut self, exec: &Exec<'_, '_>, number: u64) -> CommandResult<&Node> {
         if !self.nodes.contains_key(&number) {
-            let row = exec.txn.get(&self.key.node_row(self.generation, number))?;
-            let row = row.ok_or_else(|| damaged("a child without a row"))?;
-            let (node, next_number) = Node::decode(&row)?;
+            let row = self.key.node_row(self.generation, number);
+            let read = read_node(exec, &row)?;
             if number == ROOT {
-                self.next_number = next_number;
+                self.next_number = read.next_number;
             }
-            self.nodes
-                .insert(number, Loaded { node: Some(node), stored: Some(row.len()), is_changed: false });
+            let loaded =
+                Loaded { node: Some(read.node), stored: Some((row, read.stored)), is_changed: false };
+            self.nodes.insert(number, loaded);
         }
-        self.nodes[&number].node.as_ref().ok_or_else(|| damaged("a child that is deleted"))
+        self.nodes[&number].node.as_ref().map(Held::node).ok_or_else(|| damaged("a child that is deleted"))
     }
 
     /// Returns a node in order to change it. It is then put back or deleted.
     fn take(&mut self, exec: &Exec<'_, '_>, number: u64) -> CommandResult<Node> {
         self.load(exec, number)?;
         let taken = self.nodes.get_mut(&number).and_then(|loaded| loaded.node.take());
-        taken.ok_or_else(|| damaged("a child that is deleted"))
+        taken.map(Held::into_node).ok_or_else(|| damaged("a child that is deleted"))
     }
 
     fn put(&mut self, number: u64, node: Node) {
@@ -275,7 +277,7 @@ impl Tree<'_> {
     fn change(&mut self, number: u64, node: Option<Node>) {
         let loaded =
             self.nodes.entry(number).or_insert(Loaded { node: None, stored: None, is_changed: true });
-        loaded.node = node;
+        loaded.node = node.map(Held::Own);
         loaded.is_changed = true;
     }
 

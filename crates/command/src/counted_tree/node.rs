@@ -11,10 +11,10 @@
 use std::ops::{Deref, Range};
 
 use bytes::Bytes;
-use storage::StorageError;
+use storage::{StorageError, Unencoded};
 
 use super::{CHILDREN_KEPT, ENTRIES_MAX, NODE_BYTES_MAX};
-use crate::varint::{put_bytes, put_varint, Rest, VARINT_BYTES_MAX};
+use crate::varint::{put_bytes, put_varint, varint_len, Rest, VARINT_BYTES_MAX};
 
 const VERSION: u8 = 1;
 const KIND_LEAF: u8 = 0;
@@ -107,6 +107,27 @@ pub(super) struct Node {
     entries: Entries,
     /// The offset at which each entry begins.
     starts: Vec<u32>,
+}
+
+/// A node and what else its row has.
+#[derive(Debug)]
+pub(super) struct NodeRow {
+    pub node: Node,
+    /// The number of the next new node, 0 except in the root.
+    pub next_number: u64,
+}
+
+impl NodeRow {
+    /// Returns the bytes of the row.
+    pub fn encoded_len(&self) -> usize {
+        2 + varint_len(self.next_number) + self.node.bytes()
+    }
+}
+
+impl Unencoded for NodeRow {
+    fn encode(&self) -> Bytes {
+        self.node.encode(self.next_number)
+    }
 }
 
 impl Node {
@@ -420,6 +441,8 @@ mod tests {
             node in node(), next in any::<u64>(), cut in any::<usize>(), byte in any::<u8>()
         ) {
             let row = node.encode(next);
+            let unencoded = NodeRow { node: node.clone(), next_number: next };
+            prop_assert_eq!(unencoded.encoded_len(), row.len());
             prop_assert_eq!(Node::decode(&row).unwrap(), (node, next));
             let _ = Node::decode(&row.slice(..cut % row.len()));
             let mut changed = row.to_vec();

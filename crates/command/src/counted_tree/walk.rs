@@ -1,28 +1,40 @@
 //! Reads of a counted tree: by rank, by order, and in sequence.
 
-use std::borrow::Cow;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 
 use bytes::Bytes;
 
 use super::node::Node;
-use super::{damaged, Direction, Tree, LEVELS_MAX, ROOT};
+use super::{damaged, read_node, Direction, Held, Tree, LEVELS_MAX, ROOT};
 use crate::exec::{CommandResult, Exec};
 
 /// A callback that receives an item. `Break` ends the walk.
 type VisitItem<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
 
-impl Tree<'_> {
-    fn read(&self, exec: &Exec<'_, '_>, number: u64) -> CommandResult<Cow<'_, Node>> {
-        if let Some(loaded) = self.nodes.get(&number) {
-            return match &loaded.node {
-                Some(node) => Ok(Cow::Borrowed(node)),
-                None => Err(damaged("a child that is deleted")),
-            };
+/// A node for a read.
+enum Known<'t> {
+    Loaded(&'t Node),
+    Read(Held),
+}
+
+impl Deref for Known<'_> {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        match self {
+            Known::Loaded(node) => node,
+            Known::Read(node) => node.node(),
         }
-        let row = exec.txn.get(&self.key.node_row(self.generation, number))?;
-        let row = row.ok_or_else(|| damaged("a child without a row"))?;
-        Ok(Cow::Owned(Node::decode(&row)?.0))
+    }
+}
+
+impl Tree<'_> {
+    fn read(&self, exec: &Exec<'_, '_>, number: u64) -> CommandResult<Known<'_>> {
+        if let Some(loaded) = self.nodes.get(&number) {
+            let node = loaded.node.as_ref().map(Held::node);
+            return node.map(Known::Loaded).ok_or_else(|| damaged("a child that is deleted"));
+        }
+        Ok(Known::Read(read_node(exec, &self.key.node_row(self.generation, number))?.node))
     }
 
     /// Returns the number of items for which `is_before` is true. These must be the first ones.

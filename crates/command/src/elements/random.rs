@@ -119,7 +119,7 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
 
     /// Returns up to `max` elements with these hashes.
     fn first_of(&self, first: u64, last: u64, max: u64) -> CommandResult<Found> {
-        let mut found = Found::default();
+        let mut found = Found::with_room();
         let generation = self.collection.generation;
         visit_part(self.exec, self.key, generation, (first, last), &mut |_, name, value| {
             found.push(name, value);
@@ -142,7 +142,6 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
 }
 
 /// Names and values in one buffer, because only one of them is picked.
-#[derive(Default)]
 struct Found {
     bytes: Vec<u8>,
     /// The ends of each name and of its value in `bytes`.
@@ -150,6 +149,12 @@ struct Found {
 }
 
 impl Found {
+    /// Creates a buffer with room for most parts with short elements.
+    fn with_room() -> Found {
+        let rows = 2 * PART_ROWS as usize;
+        Found { bytes: Vec::with_capacity(32 * rows), ends: Vec::with_capacity(rows) }
+    }
+
     fn push(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(name);
         let end = self.bytes.len();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use resp::Reply;
 
-use super::{members, push, remove_ranks, tree, Member};
+use super::{members, push, remove_ranks, tree, Changing, Member};
 use crate::counted_tree::Direction;
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
@@ -49,11 +49,17 @@ pub(crate) fn take(
     if count == 0 {
         return Ok(Vec::new());
     }
-    let taken = members(exec, &tree(key, set), (0, count), end)?;
     let first = match end {
         Direction::Forward => 0,
         Direction::Backward => set.len - count,
     };
+    if count == 1 && set.len > 1 {
+        let mut changing = Changing::begin(exec, key, Some(set));
+        let member = changing.remove_rank(exec, first)?;
+        changing.finish(exec);
+        return Ok(vec![member]);
+    }
+    let taken = members(exec, &tree(key, set), (0, count), end)?;
     remove_ranks(exec, key, set, (first, count))?;
     Ok(taken)
 }

@@ -266,11 +266,7 @@ impl RowMap {
                 *place = self.index.find(self.hash(row), |_| true).copied();
             }
             let found = places.map(|place| place.map(|place| self.rows.get(place)));
-            let touched = found.iter().flatten().map(|row| {
-                let value = row.value.as_ref().and_then(|value| value.first());
-                u32::from(row.row.first().copied().unwrap_or(0)) + u32::from(value.copied().unwrap_or(0))
-            });
-            std::hint::black_box(touched.sum::<u32>());
+            touch(found.iter().flatten().map(|row| (&row.row, &row.value)));
         }
     }
 
@@ -391,6 +387,13 @@ impl RowMap {
     }
 }
 
+/// Reads the beginnings of rows and values, whose memory is then in the processor's cache.
+fn touch<'a>(rows: impl Iterator<Item = Written<'a>>) {
+    let first = |bytes: &[u8]| u32::from(bytes.first().copied().unwrap_or(0));
+    let touched = rows.map(|(row, value)| first(row) + value.as_ref().map_or(0, |value| first(value)));
+    std::hint::black_box(touched.fold(0, u32::wrapping_add));
+}
+
 /// The limits of a range of rows.
 #[derive(Clone, Copy)]
 struct Limits<T> {
@@ -435,7 +438,12 @@ impl<T: AsRef<[u8]>> Limits<T> {
     }
 }
 
-/// An iterator over a range of rows, ascending.
+/// Maximum number of rows that an iterator reads ahead, and the number that it begins with.
+const AHEAD_MAX: usize = 16;
+const AHEAD_FIRST: usize = 4;
+
+/// An iterator over a range of rows, ascending. It reads some rows ahead: each lies in another place
+/// of memory, and the processor waits for all of them at the same time.
 struct Rows<'a, T> {
     map: &'a RowMap,
     /// The pages to visit.
@@ -443,11 +451,36 @@ struct Rows<'a, T> {
     limits: Limits<T>,
     entries: btree_map::Range<'a, Key, Entry>,
     part: btree_map::Range<'a, Key, u32>,
+    /// The rows that were read ahead.
+    ahead: [Option<Written<'a>>; AHEAD_MAX],
+    /// The number of them that are returned already.
+    returned: usize,
+    /// The number of rows to read ahead.
+    count: usize,
 }
 
 impl<'a, T: AsRef<[u8]>> Rows<'a, T> {
     fn new(map: &'a RowMap, pages: std::ops::Range<usize>, limits: Limits<T>) -> Rows<'a, T> {
-        Rows { map, pages, limits, entries: Default::default(), part: Default::default() }
+        Rows {
+            map,
+            pages,
+            limits,
+            entries: Default::default(),
+            part: Default::default(),
+            ahead: [None; AHEAD_MAX],
+            returned: 0,
+            count: 0,
+        }
+    }
+
+    fn read_ahead(&mut self) {
+        self.count = (2 * self.count).clamp(AHEAD_FIRST, AHEAD_MAX);
+        for at in 0..self.count {
+            let next = self.next_place();
+            self.ahead[at] = next.map(|(key, place)| (&key.row, &self.map.rows.get(place).value));
+        }
+        touch(self.ahead[..self.count].iter().flatten().copied());
+        self.returned = 0;
     }
 
     fn next_place(&mut self) -> Option<(&'a Key, u32)> {
@@ -470,8 +503,12 @@ impl<'a, T: AsRef<[u8]>> Iterator for Rows<'a, T> {
     type Item = Written<'a>;
 
     fn next(&mut self) -> Option<Written<'a>> {
-        let (key, place) = self.next_place()?;
-        Some((&key.row, &self.map.rows.get(place).value))
+        if self.returned == self.count {
+            self.read_ahead();
+        }
+        let next = self.ahead[self.returned]?;
+        self.returned += 1;
+        Some(next)
     }
 }
 
