@@ -56,6 +56,8 @@ pub(crate) type SeparatorFn = fn(&[u8], &[u8]) -> Bytes;
 pub(crate) enum Place<'p> {
     /// The item gets this rank.
     Rank(u64),
+    /// The item follows all others.
+    Last,
     /// The item follows all items for which the function is true. It is true for a first part of
     /// the order of all possible items.
     Behind(&'p dyn Fn(&[u8]) -> bool),
@@ -65,6 +67,7 @@ pub(crate) enum Place<'p> {
 #[derive(Clone, Copy)]
 pub(crate) enum Sought<'p> {
     Rank(u64),
+    Last,
     /// The item for which the function is `Equal`. It is `Less` for those before it, and also takes
     /// lower bounds.
     Order(&'p dyn Fn(&[u8]) -> Ordering),

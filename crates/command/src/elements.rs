@@ -8,7 +8,7 @@ pub(crate) mod random;
 
 use std::ops::ControlFlow;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use resp::Reply;
 use storage::packed::is_packed;
 pub(crate) use storage::packed::NAME_HASH_LEN;
@@ -19,10 +19,7 @@ use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
 use crate::keys::scan::{scan_reply, ScanOptions};
 
 pub(crate) fn element_row(key: &KeyRef<'_>, generation: u64, name: &[u8]) -> Bytes {
-    let mut subkey = BytesMut::with_capacity(NAME_HASH_LEN + name.len());
-    subkey.put_u64(types::key_hash(name));
-    subkey.put_slice(name);
-    key.element_row(generation, &subkey)
+    key.numbered_element_row(generation, types::key_hash(name), name)
 }
 
 /// A callback that receives the hash of an element's name, the name and the value. `Break` ends the

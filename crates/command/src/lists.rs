@@ -54,11 +54,11 @@ pub(crate) fn replace(
 
 /// Adds an element at the end where a walk in this direction begins.
 fn push(exec: &Exec<'_, '_>, writing: &mut Writing<'_>, end: Direction, element: Bytes) -> CommandResult<()> {
-    let rank = match end {
-        Direction::Forward => 0,
-        Direction::Backward => writing.new.len,
+    let place = match end {
+        Direction::Forward => Place::Rank(0),
+        Direction::Backward => Place::Last,
     };
-    writing.insert(exec, Place::Rank(rank), element)
+    writing.insert(exec, place, element)
 }
 
 /// Returns the rank that an index names, which counts from the end if it is negative.

@@ -201,7 +201,7 @@ impl<'k> Changing<'k> {
     fn append(&mut self, exec: &mut Exec<'_, '_>, member: &Member) -> CommandResult<()> {
         let score = stored(member.score);
         let item = Member::item(score, &member.name);
-        self.writing.insert(exec, Place::Rank(self.writing.new.len), item)?;
+        self.writing.insert(exec, Place::Last, item)?;
         let row = self.row(&member.name);
         exec.put_element(self.key, row, None, score_value(score));
         Ok(())
@@ -219,9 +219,9 @@ impl<'k> Changing<'k> {
         Ok(())
     }
 
-    /// Removes the member with this rank and returns it.
-    fn remove_rank(&mut self, exec: &mut Exec<'_, '_>, rank: u64) -> CommandResult<Member> {
-        let member = Member::of_item(self.writing.remove(exec, Sought::Rank(rank))?)?;
+    /// Removes a member and returns it.
+    fn take(&mut self, exec: &mut Exec<'_, '_>, sought: Sought<'_>) -> CommandResult<Member> {
+        let member = Member::of_item(self.writing.remove(exec, sought)?)?;
         let row = self.row(&member.name);
         exec.delete_element(self.key, row, SCORE_LEN);
         Ok(member)
@@ -283,7 +283,7 @@ fn remove_ranks(
     }
     let mut changing = Changing::begin(exec, key, Some(set));
     for _ in 0..count {
-        changing.remove_rank(exec, first)?;
+        changing.take(exec, Sought::Rank(first))?;
     }
     changing.finish(exec);
     Ok(())

@@ -45,23 +45,26 @@ impl<'a> KeyRef<'a> {
         KeyRef { slot: slot_of_key(key), db, hash: key_hash(key), key }
     }
 
-    fn put_table(&self, table: u8, out: &mut BytesMut) {
-        out.put_u8(SPACE_DATA);
-        out.put_u16(self.slot);
-        out.put_u8(table);
+    fn table_prefix(&self, table: u8) -> [u8; TABLE_PREFIX_LEN] {
+        let [high, low] = self.slot.to_be_bytes();
+        [SPACE_DATA, high, low, table]
     }
 
-    fn put_key(&self, out: &mut BytesMut) {
-        out.put_u16(self.db);
-        out.put_u64(self.hash);
-        out.put_u32(u32::try_from(self.key.len()).expect("keys are shorter than 4 GiB"));
-        out.put_slice(self.key);
+    fn key_header(&self) -> [u8; KEY_HEADER_LEN] {
+        let length = u32::try_from(self.key.len()).expect("keys are shorter than 4 GiB");
+        let mut header = [0; KEY_HEADER_LEN];
+        header[..2].copy_from_slice(&self.db.to_be_bytes());
+        header[2..10].copy_from_slice(&self.hash.to_be_bytes());
+        header[10..].copy_from_slice(&length.to_be_bytes());
+        header
     }
 
-    fn row(&self, table: u8, extra: usize) -> BytesMut {
-        let mut out = BytesMut::with_capacity(TABLE_PREFIX_LEN + KEY_HEADER_LEN + self.key.len() + extra);
-        self.put_table(table, &mut out);
-        self.put_key(&mut out);
+    /// Returns the beginning of a row, with room for exactly `extra` more bytes.
+    fn row(&self, table: u8, extra: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(TABLE_PREFIX_LEN + KEY_HEADER_LEN + self.key.len() + extra);
+        out.extend_from_slice(&self.table_prefix(table));
+        out.extend_from_slice(&self.key_header());
+        out.extend_from_slice(self.key);
         out
     }
 
@@ -69,31 +72,37 @@ impl<'a> KeyRef<'a> {
     /// the string.
     pub fn meta_row(&self) -> Bytes {
         let mut out = self.row(TABLE_KEYS, 1);
-        out.put_u8(KIND_META);
-        out.freeze()
+        out.push(KIND_META);
+        out.into()
     }
 
     pub fn element_row(&self, generation: u64, subkey: &[u8]) -> Bytes {
-        self.part_row(KIND_ELEMENT, generation, subkey)
+        self.part_row(KIND_ELEMENT, generation, [subkey, b""])
+    }
+
+    /// Returns the row of an element whose sub-key is a number and bytes.
+    pub fn numbered_element_row(&self, generation: u64, number: u64, bytes: &[u8]) -> Bytes {
+        self.part_row(KIND_ELEMENT, generation, [&number.to_be_bytes(), bytes])
     }
 
     /// Returns the row of a node of a collection's counted tree.
     pub fn node_row(&self, generation: u64, number: u64) -> Bytes {
-        self.part_row(KIND_NODE, generation, &number.to_be_bytes())
+        self.part_row(KIND_NODE, generation, [&number.to_be_bytes(), b""])
     }
 
     /// Returns the row of a consumer group of a stream. Its value has the generation of the group's
     /// own rows.
     pub fn group_row(&self, generation: u64, name: &[u8]) -> Bytes {
-        self.part_row(KIND_GROUP, generation, name)
+        self.part_row(KIND_GROUP, generation, [name, b""])
     }
 
-    fn part_row(&self, kind: u8, generation: u64, subkey: &[u8]) -> Bytes {
-        let mut out = self.row(TABLE_KEYS, GENERATION_END + subkey.len());
-        out.put_u8(kind);
-        out.put_u64(generation);
-        out.put_slice(subkey);
-        out.freeze()
+    fn part_row(&self, kind: u8, generation: u64, subkey: [&[u8]; 2]) -> Bytes {
+        let mut out = self.row(TABLE_KEYS, GENERATION_END + subkey[0].len() + subkey[1].len());
+        out.push(kind);
+        out.extend_from_slice(&generation.to_be_bytes());
+        out.extend_from_slice(subkey[0]);
+        out.extend_from_slice(subkey[1]);
+        out.into()
     }
 
     /// Returns the bytes that an element or a node adds to a region's bytes: its sub-key or number,
@@ -119,7 +128,7 @@ impl<'a> KeyRef<'a> {
     /// Returns the ranges of all rows that one generation has, ascending: its elements, its nodes
     /// and its groups.
     pub fn generation_ranges(&self, generation: u64) -> [(Bytes, Bytes); 3] {
-        let nodes = self.part_row(KIND_NODE, generation, b"");
+        let nodes = self.part_row(KIND_NODE, generation, [b"", b""]);
         let nodes_end = prefix_end(&nodes);
         [self.element_range(generation), (nodes, nodes_end), self.group_range(generation)]
     }
@@ -127,22 +136,19 @@ impl<'a> KeyRef<'a> {
     /// Returns an upper bound of all rows of this key. A walk over keys continues there.
     pub fn end_row(&self) -> Bytes {
         let mut out = self.row(TABLE_KEYS, 1);
-        out.put_u8(0xff);
-        out.freeze()
+        out.push(0xff);
+        out.into()
     }
 
     pub fn expiry_row(&self, at_ms: u64) -> Bytes {
-        let mut out = BytesMut::with_capacity(TABLE_PREFIX_LEN + 8 + KEY_HEADER_LEN + self.key.len());
-        self.put_table(TABLE_EXPIRY, &mut out);
-        out.put_u64(at_ms);
-        self.put_key(&mut out);
-        out.freeze()
+        let prefix = self.table_prefix(TABLE_EXPIRY);
+        [&prefix[..], &at_ms.to_be_bytes(), &self.key_header(), self.key].concat().into()
     }
 
     pub fn garbage_row(&self, generation: u64) -> Bytes {
         let mut out = self.row(TABLE_GARBAGE, 8);
-        out.put_u64(generation);
-        out.freeze()
+        out.extend_from_slice(&generation.to_be_bytes());
+        out.into()
     }
 }
 

@@ -60,6 +60,7 @@ impl Tree<'_> {
         let grown = if node.is_leaf() {
             let at = match place {
                 Place::Rank(rank) => usize::try_from(rank).map_or(node.len(), |at| at.min(node.len())),
+                Place::Last => node.len(),
                 Place::Behind(is_before) => items_before(&node, is_before),
             };
             node.insert_item(at, &item);
@@ -70,6 +71,7 @@ impl Tree<'_> {
                     let (at, rank) = child_with(&node, |count, rank| rank <= count, rank);
                     (at.unwrap_or(node.len() - 1), Place::Rank(rank))
                 }
+                Place::Last => (node.len() - 1, place),
                 Place::Behind(is_before) => (child_behind(&node, is_before), place),
             };
             let edges = edges.of_entry(at, node.len());
@@ -93,6 +95,7 @@ impl Tree<'_> {
         let item = if node.is_leaf() {
             let at = match sought {
                 Sought::Rank(rank) => usize::try_from(rank).ok().filter(|at| *at < node.len()),
+                Sought::Last => node.len().checked_sub(1),
                 Sought::Order(order) => {
                     let at = items_before(&node, &|item| order(item).is_lt());
                     (at < node.len() && order(node.item(at)).is_eq()).then_some(at)
@@ -110,6 +113,7 @@ impl Tree<'_> {
                     };
                     (at, Sought::Rank(rank))
                 }
+                Sought::Last => (node.len() - 1, sought),
                 Sought::Order(order) => (child_behind(&node, &|least| order(least).is_le()), sought),
             };
             let (number, count) = (node.child_number(at), node.child_count(at));

@@ -157,7 +157,9 @@ proptest! {
                         for step in 0..count {
                             let at = if is_sequence { at + step } else { at };
                             let item = item(&mut number, length);
-                            tree.insert(exec, Place::Rank(at as u64), item.clone()).unwrap();
+                            let place =
+                                if at == model.len() { Place::Last } else { Place::Rank(at as u64) };
+                            tree.insert(exec, place, item.clone()).unwrap();
                             model.insert(at, item);
                         }
                     }
@@ -165,7 +167,9 @@ proptest! {
                         let at = rank_of(at, model.len());
                         for _ in 0..count {
                             let Some(at) = model.len().checked_sub(1).map(|last| at.min(last)) else { break };
-                            assert_eq!(tree.remove(exec, Sought::Rank(at as u64)).unwrap(), model.remove(at));
+                            let sought =
+                                if at + 1 == model.len() { Sought::Last } else { Sought::Rank(at as u64) };
+                            assert_eq!(tree.remove(exec, sought).unwrap(), model.remove(at));
                         }
                     }
                     Op::Replace { at, length } if !model.is_empty() => {

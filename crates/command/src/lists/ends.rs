@@ -96,12 +96,16 @@ pub(crate) fn take(
     Ok(taken)
 }
 
+/// Returns the element at an end.
+fn outermost(end: Direction) -> Sought<'static> {
+    match end {
+        Direction::Forward => Sought::Rank(0),
+        Direction::Backward => Sought::Last,
+    }
+}
+
 fn take_one(exec: &Exec<'_, '_>, writing: &mut Writing<'_>, end: Direction) -> CommandResult<Bytes> {
-    let rank = match end {
-        Direction::Forward => 0,
-        Direction::Backward => writing.new.len.saturating_sub(1),
-    };
-    writing.remove(exec, Sought::Rank(rank))
+    writing.remove(exec, outermost(end))
 }
 
 pub(crate) fn lmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

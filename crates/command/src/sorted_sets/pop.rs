@@ -4,7 +4,7 @@ use bytes::Bytes;
 use resp::Reply;
 
 use super::{members, push, remove_ranks, tree, Changing, Member};
-use crate::counted_tree::Direction;
+use crate::counted_tree::{Direction, Sought};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::integer_or;
@@ -49,13 +49,13 @@ pub(crate) fn take(
     if count == 0 {
         return Ok(Vec::new());
     }
-    let first = match end {
-        Direction::Forward => 0,
-        Direction::Backward => set.len - count,
+    let (first, outermost) = match end {
+        Direction::Forward => (0, Sought::Rank(0)),
+        Direction::Backward => (set.len - count, Sought::Last),
     };
     if count == 1 && set.len > 1 {
         let mut changing = Changing::begin(exec, key, Some(set));
-        let member = changing.remove_rank(exec, first)?;
+        let member = changing.take(exec, outermost)?;
         changing.finish(exec);
         return Ok(vec![member]);
     }

@@ -5,7 +5,7 @@ use std::iter::Peekable;
 
 use bytes::Bytes;
 
-use super::row_map::RowMap;
+use super::row_map::{MapRange, RowMap};
 use crate::failpoints::Failpoint;
 use crate::merge::{merge, Written};
 use crate::{Result, Visit, WriteSet};
@@ -73,16 +73,15 @@ impl Rows {
         }
     }
 
-    fn range<'a>(&'a self, from: &'a [u8], to: &'a [u8]) -> impl Iterator<Item = Written<'a>> + 'a {
-        let (mapped, copied) = match self {
-            Rows::Map(map) => (Some(map.range(from, to)), None),
+    fn range<'a>(&'a self, from: &'a [u8], to: &'a [u8]) -> RowRange<'a> {
+        match self {
+            Rows::Map(map) => RowRange::Mapped(map.range(from, to)),
             Rows::Copied(rows) => {
                 let first = rows.partition_point(|(row, _)| row[..] < *from);
-                let rest = rows[first..].iter().take_while(move |(row, _)| row[..] < *to);
-                (None, Some(rest.map(|(row, value)| (row, value))))
+                let count = rows[first..].partition_point(|(row, _)| row[..] < *to);
+                RowRange::Copied(rows[first..first + count].iter())
             }
-        };
-        mapped.into_iter().flatten().chain(copied.into_iter().flatten())
+        }
     }
 
     /// # Panics
@@ -100,6 +99,23 @@ impl Rows {
         match self {
             Rows::Map(map) => map,
             Rows::Copied(_) => unreachable!("copied rows are only read"),
+        }
+    }
+}
+
+/// An iterator over a range of a memtable's rows, ascending.
+enum RowRange<'a> {
+    Mapped(MapRange<'a>),
+    Copied(std::slice::Iter<'a, (Bytes, Option<Bytes>)>),
+}
+
+impl<'a> Iterator for RowRange<'a> {
+    type Item = Written<'a>;
+
+    fn next(&mut self) -> Option<Written<'a>> {
+        match self {
+            RowRange::Mapped(rows) => rows.next(),
+            RowRange::Copied(rows) => rows.next().map(|(row, value)| (row, value)),
         }
     }
 }

@@ -322,7 +322,7 @@ impl RowMap {
     }
 
     /// Returns the rows in `from..to`, ascending.
-    pub fn range<'a>(&'a self, from: &'a [u8], to: &'a [u8]) -> impl Iterator<Item = Written<'a>> + 'a {
+    pub fn range<'a>(&'a self, from: &'a [u8], to: &'a [u8]) -> MapRange<'a> {
         let pages = match from < to && self.len > 0 {
             true => page_of(from)..page_of(to) + 1,
             false => 0..0,
@@ -396,7 +396,7 @@ fn touch<'a>(rows: impl Iterator<Item = Written<'a>>) {
 
 /// The limits of a range of rows.
 #[derive(Clone, Copy)]
-struct Limits<T> {
+pub(super) struct Limits<T> {
     from: Bound<T>,
     /// The end, which is not in the range.
     to: Option<T>,
@@ -438,13 +438,16 @@ impl<T: AsRef<[u8]>> Limits<T> {
     }
 }
 
+/// The rows in a range of a map, ascending.
+pub(super) type MapRange<'a> = Rows<'a, &'a [u8]>;
+
 /// Maximum number of rows that an iterator reads ahead, and the number that it begins with.
 const AHEAD_MAX: usize = 16;
 const AHEAD_FIRST: usize = 4;
 
 /// An iterator over a range of rows, ascending. It reads some rows ahead: each lies in another place
 /// of memory, and the processor waits for all of them at the same time.
-struct Rows<'a, T> {
+pub(super) struct Rows<'a, T> {
     map: &'a RowMap,
     /// The pages to visit.
     pages: std::ops::Range<usize>,
