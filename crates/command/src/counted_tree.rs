@@ -12,7 +12,8 @@
 //! when they are nearly empty.
 //!
 //! Cost of a change to a collection of n items: one leaf of about 2 KiB (or one larger item), and
-//! one inner node of about 2 KiB for each level above it, are read and written. A leaf holds 128
+//! one inner node of about 2 KiB for each level above it, are read and written. Within a batch each
+//! node is decoded and encoded once. A leaf holds 128
 //! short items, or about 64 members of 20 bytes; an inner node has about as many children. So there
 //! are one level of inner nodes up to about 5000 items, two up to about 500 000, and three up to
 //! about 50 million. Items that are added at either end leave full nodes behind.
@@ -39,7 +40,8 @@ const ENTRIES_MAX: usize = 128;
 const NODE_BYTES_MAX: usize = 2048;
 /// Minimum number of children to which a large inner node is divided.
 const CHILDREN_KEPT: usize = 4;
-/// Maximum bytes of a node that a batch leaves unencoded. A command that changes it copies it.
+/// Maximum bytes of a node that a batch leaves unencoded. Each command that changes such a node
+/// copies it first.
 const UNENCODED_BYTES_MAX: usize = 2 * NODE_BYTES_MAX;
 /// Maximum number of levels. Every node but the edges has at least a few entries, so a tree with
 /// more is damaged.

@@ -369,7 +369,7 @@ pub fn apply_told(
     txn.set_thresholds(items.thresholds);
     let mut replies = Vec::new();
     let ahead = if txn.is_hasty() { ITEMS_AHEAD } else { 1 };
-    let mut decoded = VecDeque::with_capacity(ahead);
+    let mut decoded = VecDeque::new();
     loop {
         if decoded.is_empty() {
             decode_ahead(&mut items, ahead, &mut decoded);

@@ -238,8 +238,8 @@ impl Exec<'_, '_> {
         KeyRef::new(self.db, key).into()
     }
 
-    /// Returns keys that the command is about to look up, at most about [`KEYS_AT_ONCE`]. In memory
-    /// their look-ups wait for each other only once.
+    /// Returns keys that the command is about to look up. Callers pass at most [`KEYS_AT_ONCE`]. In
+    /// memory their look-ups wait together.
     pub(crate) fn keys<'k>(&self, keys: impl Iterator<Item = &'k Bytes>) -> Vec<Key<'k>> {
         let keys: Vec<Key<'k>> = keys.map(|key| self.key(key)).collect();
         if keys.len() > 1 {
@@ -257,6 +257,19 @@ impl Exec<'_, '_> {
     /// Executes a part of a command that reads, and does not count the look-ups of keys in it.
     pub(crate) fn uncounted<T>(&mut self, part: impl FnOnce(&mut Self) -> T) -> T {
         self.counting(false, part)
+    }
+
+    /// Same as [`find`](Exec::find), but this is no use of the key: its idle time does not end.
+    pub(crate) fn peek(&mut self, key: &Key<'_>) -> CommandResult<Option<Meta>> {
+        let before = self.txn.peek(true);
+        let found = self.find(key);
+        self.txn.peek(before);
+        found
+    }
+
+    /// Returns the seconds since the key was last used. In a write they are 0.
+    pub(crate) fn idle_time(&self, key: &Key<'_>) -> u32 {
+        self.txn.idle_time(&key.meta_row)
     }
 
     /// Sets whether look-ups of keys are counted in a part of a command.

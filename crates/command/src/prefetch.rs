@@ -5,6 +5,9 @@
 //! or members of a set then reads their rows, whose keys depend on the meta row, a command on a
 //! list or sorted set the root of its tree, and an append to a stream its last node. An expiry step
 //! reads the meta rows of the expired keys. The hints include no ranges, and no nodes below a root.
+//!
+//! [`of_item`] tells rows that may have to be read from flash. [`touch`] brings rows that are in
+//! memory into the processor's cache.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +21,7 @@ use crate::counted_tree::ROOT;
 use crate::elements::element_row;
 use crate::entry::Item;
 use crate::exec::{Collection, CollectionKind};
-use crate::spec::CommandSpec;
+use crate::spec::{CommandSpec, FieldSpec};
 use crate::streams::entries::node_row;
 use crate::table::{check_arity, fixed_keys_of, leaf};
 use crate::transaction::{self, lookup_in_log};
@@ -101,11 +104,13 @@ pub fn of_item(item: &Item, stamp_ms: UnixMillis, reader: &dyn Reader, visit: &m
     }
 }
 
-/// Maximum number of keys of a command for [`touch`]. A command with more of them does the same by
-/// itself.
+/// Maximum number of keys, and of fields of each, for which [`touch`] looks ahead for a command. One
+/// with more has enough look-ups of its own.
 const KEYS_TOUCHED: usize = 2;
+const FIELDS_TOUCHED: usize = 8;
 
-/// Hints to a reader in memory which rows the commands are about to look up, all together.
+/// Hints to a reader in memory which rows the items of an entry are about to look up, all together.
+/// A single item has nothing to wait for together with.
 pub(crate) fn touch<'i>(items: impl Iterator<Item = &'i Item> + Clone, txn: &Txn<'_>) {
     if items.clone().nth(1).is_none() {
         return;
@@ -114,25 +119,26 @@ pub(crate) fn touch<'i>(items: impl Iterator<Item = &'i Item> + Clone, txn: &Txn
     for item in items {
         let Item::Command { db, args, .. } = item else { continue };
         let Some(spec) = args.first().and_then(|name| lookup_in_log(name)) else { continue };
-        let before = wanted.len();
-        if !spec.holds_commands {
+        if !spec.holds_commands && has_few_look_ups(leaf(spec, args), args) {
             of_command(spec, args, *db, &mut |wants| {
                 let meta_row = wants.meta_row();
                 wanted.push((wants, meta_row));
             });
         }
-        if wanted.len() - before > KEYS_TOUCHED {
-            wanted.truncate(before);
-        }
     }
     txn.touch(&wanted.iter().map(|(_, meta_row)| &meta_row[..]).collect::<Vec<_>>());
     let mut parts = Vec::new();
     for (wants, meta_row) in wanted.iter().filter(|(wants, _)| !wants.fields.is_empty()) {
-        if let Ok(Some(meta)) = txn.get(meta_row) {
+        if let Some(meta) = txn.look(meta_row) {
             parts.extend(wants.part_rows(&meta));
         }
     }
     txn.touch(&parts.iter().map(|row| &row[..]).collect::<Vec<_>>());
+}
+
+fn has_few_look_ups(spec: &'static CommandSpec, args: &[Bytes]) -> bool {
+    let fields = |of: FieldSpec| args.len().saturating_sub(of.first).div_ceil(of.step).min(of.count);
+    fixed_keys_of(spec, args).nth(KEYS_TOUCHED).is_none() && spec.fields.map_or(0, fields) <= FIELDS_TOUCHED
 }
 
 /// Visits the keys and fields that a command will look up. Visits none if the command's argument

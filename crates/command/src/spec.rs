@@ -11,7 +11,7 @@ use crate::ranked::is_short_range;
 use crate::server_command::{ChannelKind, ServerCommand, SessionCommand};
 
 /// Maximum number of random picks of a command that is little work. Each pick reads about 14 rows
-/// of a large collection, in two places.
+/// of a large collection, in two places, and up to 128 of a small one.
 const FEW_PICKS: u64 = 2;
 
 /// Redis's command flags.

@@ -27,7 +27,9 @@ use rocksdb::{
     DEFAULT_COLUMN_FAMILY_NAME as DEFAULT_FAMILY,
 };
 use storage::rows::{table_range, SPACE_DATA};
-use storage::tier::{Found, MemtableView, RamTier, RowFilterUse, Unlearnt, RANGE_BYTES_MAX, RANGE_ROWS_MAX};
+use storage::tier::{
+    Found, MemtableView, RamTier, RowFilterUse, Seconds, Unlearnt, RANGE_BYTES_MAX, RANGE_ROWS_MAX,
+};
 use storage::{Reader, Result, StorageError, Visit, WriteSet};
 use types::Slot;
 
@@ -76,6 +78,8 @@ pub struct Keyspace {
     pub(crate) db: DB,
     pub(crate) rocksdb_options: rocksdb::Options,
     tier: RwLock<RamTier>,
+    /// The beginning of the tier's time.
+    opened: Instant,
     /// The options as they are now.
     options: RwLock<Arc<Options>>,
     /// Held during a change of the options.
@@ -175,6 +179,24 @@ impl InRam<'_> {
         }
     }
 
+    /// Same as [`get`](Self::get), but this is no use of the row.
+    pub fn peek(&self, row: &[u8]) -> Option<Option<Bytes>> {
+        match self.tier.peek(row) {
+            Found::Row(value) => Some(value),
+            Found::OnFlash { .. } => None,
+        }
+    }
+
+    /// See [`RamTier::idle_time`].
+    pub fn idle_time(&self, row: &[u8]) -> Option<Seconds> {
+        self.tier.idle_time(row)
+    }
+
+    /// See [`RamTier::forget_use`].
+    pub fn forget_use(&self, row: &[u8]) -> Seconds {
+        self.tier.forget_use(row)
+    }
+
     /// See [`RamTier::touch`].
     pub fn touch(&self, rows: &[&[u8]]) {
         self.tier.touch(rows);
@@ -244,6 +266,7 @@ impl Keyspace {
             db,
             rocksdb_options,
             tier: RwLock::new(tier),
+            opened: Instant::now(),
             options: RwLock::new(Arc::new(options.clone())),
             changing_options: Mutex::new(()),
             cache: Mutex::new(cache),
@@ -286,6 +309,12 @@ impl Keyspace {
         let bounds = (Bytes::copy_from_slice(from), end.clone().unwrap_or(Bytes::copy_from_slice(to)));
         let (snapshot, reads) = (self.db.snapshot(), &self.reads);
         (View { memtables, bounds: Some(bounds), snapshot, reads }, end)
+    }
+
+    /// Tells the RAM tier the present time, from which the idle times of rows are counted.
+    pub fn note_time(&self, now: Instant) {
+        let age = now.saturating_duration_since(self.opened).as_secs();
+        self.tier.read().set_now(Seconds::try_from(age).unwrap_or(Seconds::MAX));
     }
 
     /// Returns the rows in RAM at this moment. A command that holds this for all its look-ups sees

@@ -571,12 +571,14 @@ impl<'a> OneMoment<'a> {
     }
 }
 
-impl Reader for OneMoment<'_> {
-    fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        let found = match self.fetched {
-            None => self.in_ram.get(row),
-            Some(fetched) => self.in_ram.get_or(row, fetched.get(row)),
-        };
+impl OneMoment<'_> {
+    /// Returns true if the row was not in RAM before the command.
+    fn was_fetched(&self, row: &[u8]) -> bool {
+        self.fetched.is_some_and(|fetched| fetched.contains_key(row))
+    }
+
+    /// Returns a row that was found, and notes one that was not.
+    fn take(&self, row: &[u8], found: Option<Option<Bytes>>) -> storage::Result<Option<Bytes>> {
         if self.refuses(row, found.as_ref()) {
             self.missed.set(true);
             return Err(StorageError::NotInRam);
@@ -590,6 +592,30 @@ impl Reader for OneMoment<'_> {
             }
         }
         Ok(found.flatten())
+    }
+}
+
+impl Reader for OneMoment<'_> {
+    fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+        let found = match self.fetched {
+            None => self.in_ram.get(row),
+            Some(fetched) => self.in_ram.get_or(row, fetched.get(row)),
+        };
+        self.take(row, found)
+    }
+
+    fn peek(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+        match self.was_fetched(row) {
+            true => self.get(row),
+            false => self.take(row, self.in_ram.peek(row)),
+        }
+    }
+
+    fn idle_time(&self, row: &[u8]) -> Option<u32> {
+        match self.was_fetched(row) {
+            true => Some(self.in_ram.forget_use(row)),
+            false => self.in_ram.idle_time(row),
+        }
     }
 
     fn is_hasty(&self) -> bool {
@@ -637,6 +663,24 @@ impl Reader for OneAfterTheOther<'_> {
         self.rows.get(row)
     }
 
+    fn peek(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+        self.read.set(self.read.get() + 1);
+        let in_ram = self.rows.in_ram().peek(row);
+        match in_ram {
+            Some(value) => Ok(value),
+            None => {
+                let value = self.rows.get(row);
+                self.rows.in_ram().forget_use(row);
+                value
+            }
+        }
+    }
+
+    fn idle_time(&self, row: &[u8]) -> Option<u32> {
+        let in_ram = self.rows.in_ram();
+        Some(in_ram.idle_time(row).unwrap_or_else(|| in_ram.forget_use(row)))
+    }
+
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
         self.read.set(usize::MAX - 1);
         self.rows.scan(from, to, visit)
@@ -645,7 +689,10 @@ impl Reader for OneAfterTheOther<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use command::entry::{apply, Builder};
+    use resp::Reply;
     use types::NEWEST_VERSION;
 
     use super::*;
@@ -653,6 +700,50 @@ mod tests {
 
     fn words(line: &str) -> Vec<Bytes> {
         line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+    }
+
+    #[test]
+    fn keys_are_idle_since_their_last_use() {
+        let fixture = Fixture::new();
+        let (engine, region) = (&fixture.store.engine, &fixture.store.regions.of_users()[0]);
+        let later = |seconds| engine.rows().note_time(Instant::now() + Duration::from_secs(seconds));
+        let item = |line: &str| Item::new(words(line), 0, false).unwrap();
+        let number = |outcome: Counted| match outcome.0 {
+            Outcome::Reply(Reply::Int(number)) => number,
+            other => panic!("{other:?}"),
+        };
+        let idle = || number(engine.read_from_ram(region, &item("OBJECT IDLETIME k"), 1).unwrap());
+        let mut entry = Builder::new();
+        entry.push(0, false, &words("SET k v"));
+        entry.push(0, false, &words("OBJECT IDLETIME k"));
+        let mut txn = Txn::begin(engine.rows(), region.id()).unwrap();
+        apply(&entry.finish_as(NEWEST_VERSION, 1, 1), &mut txn, SlotRange::ALL).unwrap();
+        engine.write(txn.finish().0);
+        later(1000);
+        assert!(idle() >= 999);
+        for line in ["TTL k", "TYPE k", "EXISTS k", "OBJECT ENCODING k", "OBJECT IDLETIME k"] {
+            engine.read_from_ram(region, &item(line), 1).unwrap();
+        }
+        assert!(idle() >= 999);
+        engine.read_from_ram(region, &item("GET k"), 1).unwrap();
+        assert_eq!(idle(), 0);
+        // A key that is only on flash was not used since the start, as far as this store knows.
+        later(3000);
+        engine.rows().flush().unwrap();
+        for _ in 0..2 {
+            engine.rows().forget_clean_rows();
+            assert!(number(engine.read(region, &item("OBJECT IDLETIME k"), 1).unwrap()) >= 2999);
+            assert!(idle() >= 2999);
+        }
+        engine.rows().forget_clean_rows();
+        let rows = engine.read_with_fetched(region, &[item("OBJECT IDLETIME k")], 1, &HashMap::new()).rows;
+        let fetched = engine.rows().fetch(&rows).pop().unwrap().unwrap();
+        let fetched = HashMap::from([(rows[0].clone(), fetched)]);
+        let mut so_far = engine.read_with_fetched(region, &[item("OBJECT IDLETIME k")], 1, &fetched);
+        assert!(number(so_far.outcomes.pop().unwrap()) >= 2999);
+        assert!(idle() >= 2999);
+        engine.read_from_ram(region, &item("TOUCH k"), 1).unwrap();
+        assert_eq!(idle(), 0);
     }
 
     #[test]

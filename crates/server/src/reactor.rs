@@ -206,6 +206,7 @@ impl Loop {
             self.store.statistics.commands.record(self.number, &mut self.tallied);
             if self.now >= self.next_look {
                 self.next_look = self.now + LOOK_PERIOD;
+                self.store.engine.rows().note_time(self.now);
                 self.is_alone = self.store.membership.members().list.len() == 1;
                 self.close_stalled_clients();
                 self.look_at_output_limits();

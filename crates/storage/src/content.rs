@@ -14,19 +14,9 @@ pub trait Unencoded: Any {
 }
 
 /// The value of a row, as a batch sees it.
-#[derive(Clone)]
 pub enum Stored {
     Encoded(Bytes),
     Unencoded(Rc<dyn Unencoded>),
-}
-
-impl Stored {
-    pub fn encoded(self) -> Bytes {
-        match self {
-            Stored::Encoded(value) => value,
-            Stored::Unencoded(value) => value.encode(),
-        }
-    }
 }
 
 /// The content that a batch gives a row.
@@ -34,30 +24,35 @@ impl Stored {
 pub(crate) enum Content {
     /// The value, or `None` if the row is deleted.
     Encoded(Option<Bytes>),
-    Unencoded {
-        value: Rc<dyn Unencoded>,
-        /// The encoded value, once it was asked for.
-        encoded: OnceCell<Option<Bytes>>,
-    },
+    /// Most rows of most batches are encoded, so this takes no more room than they do.
+    Unencoded(Box<UnencodedContent>),
+}
+
+#[derive(Clone)]
+pub(crate) struct UnencodedContent {
+    value: Rc<dyn Unencoded>,
+    /// The encoded value, once it was asked for. Never `None`.
+    encoded: OnceCell<Option<Bytes>>,
 }
 
 impl Content {
     pub fn unencoded(value: Rc<dyn Unencoded>) -> Content {
-        Content::Unencoded { value, encoded: OnceCell::new() }
+        Content::Unencoded(Box::new(UnencodedContent { value, encoded: OnceCell::new() }))
     }
 
     /// Returns the row's value, or `None` if the row is deleted.
     pub fn value(&self) -> &Option<Bytes> {
         match self {
             Content::Encoded(value) => value,
-            Content::Unencoded { value, encoded } => encoded.get_or_init(|| Some(value.encode())),
+            Content::Unencoded(content) => content.encoded.get_or_init(|| Some(content.value.encode())),
         }
     }
 
     pub fn into_value(self) -> Option<Bytes> {
         match self {
             Content::Encoded(value) => value,
-            Content::Unencoded { value, encoded } => {
+            Content::Unencoded(content) => {
+                let UnencodedContent { value, encoded } = *content;
                 encoded.into_inner().unwrap_or_else(|| Some(value.encode()))
             }
         }
@@ -66,7 +61,7 @@ impl Content {
     pub fn stored(&self) -> Option<Stored> {
         match self {
             Content::Encoded(value) => value.clone().map(Stored::Encoded),
-            Content::Unencoded { value, .. } => Some(Stored::Unencoded(value.clone())),
+            Content::Unencoded(content) => Some(Stored::Unencoded(content.value.clone())),
         }
     }
 }

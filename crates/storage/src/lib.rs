@@ -73,6 +73,17 @@ pub trait Reader {
         let _ = rows;
     }
 
+    /// Same as [`get`](Reader::get), but this is no use of the row for its idle time.
+    fn peek(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        self.get(row)
+    }
+
+    /// Returns the seconds since the last use of a row, or `None` if they are not known.
+    fn idle_time(&self, row: &[u8]) -> Option<u32> {
+        let _ = row;
+        None
+    }
+
     /// Returns true if a command over these rows must not take long, because a thread that has
     /// other work executes it. The command fails with [`StorageError::NotInRam`] instead.
     fn is_hasty(&self) -> bool {

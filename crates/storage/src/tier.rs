@@ -35,6 +35,7 @@
 //! one lock.
 
 mod known_ranges;
+mod last_use;
 mod memtable;
 mod row_cache;
 mod row_filter;
@@ -43,6 +44,7 @@ mod row_map;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -51,6 +53,7 @@ use crate::failpoints::Failpoint;
 use crate::{Result, StorageError, Visit, WriteSet};
 use known_ranges::KnownRanges;
 pub use known_ranges::{RANGE_BYTES_MAX, RANGE_ROWS_MAX};
+pub use last_use::Seconds;
 pub use memtable::Memtable;
 use row_cache::RowCache;
 pub use row_cache::CACHE_ENTRY_OVERHEAD_BYTES;
@@ -82,6 +85,8 @@ pub struct RamTier {
     /// Maximum bytes of memtables, row cache, known ranges and filter together.
     bytes_max: u64,
     epoch: u64,
+    /// The present time.
+    now: AtomicU32,
     /// The progress of settling the oldest frozen memtable.
     settled: Settled,
 }
@@ -125,6 +130,7 @@ impl RamTier {
             filter: RowFilter::new(0, 0, hash_seed),
             bytes_max,
             epoch: 0,
+            now: AtomicU32::new(0),
             settled: Settled::default(),
         };
         tier.share();
@@ -147,9 +153,10 @@ impl RamTier {
 
     /// Applies the write set atomically: its range deletions first, then its rows.
     pub fn write(&mut self, writes: WriteSet) {
+        let now = self.now();
         let RamTier { active, frozen, filter, .. } = self;
         let is_frozen = |row: &[u8]| frozen.iter().any(|table| table.get(row).is_some());
-        active.write(writes, |row| {
+        active.write(writes, now, |row| {
             filter.excludes(row) && (Failpoint::FrozenForgotten.is_on() || !is_frozen(row))
         });
         self.share();
@@ -177,8 +184,43 @@ impl RamTier {
         self.cache.set_bytes_max(bytes_max.saturating_sub(self.known.bytes()));
     }
 
+    /// Tells the tier the present time. Without it, rows count as used just now.
+    pub fn set_now(&self, now: Seconds) {
+        self.now.store(now, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> Seconds {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Looks up a row, which is a use of it.
     pub fn get(&self, row: &[u8]) -> Found {
-        match self.in_memtables(row).or_else(|| self.cache.get(row)) {
+        let now = self.now();
+        let found = self.first_of_memtables(|table| table.get_for_use(row, now));
+        self.found_in_ram(row, found.or_else(|| self.cache.get(row, now)))
+    }
+
+    /// Same as [`get`](Self::get), but this is no use of the row.
+    pub fn peek(&self, row: &[u8]) -> Found {
+        self.found_in_ram(row, self.in_memtables(row).or_else(|| self.cache.peek(row)))
+    }
+
+    /// Returns the time since the last use of a row; `None` if RAM does not have the row.
+    pub fn idle_time(&self, row: &[u8]) -> Option<Seconds> {
+        let in_memtables = self.tables().find_map(|table| table.last_use(row));
+        let last_use = in_memtables.or_else(|| self.cache.last_use(row))?;
+        Some(self.now().saturating_sub(last_use))
+    }
+
+    /// Forgets when a row was last used that was only fetched from flash. Returns the age of the
+    /// tier, which is its idle time then.
+    pub fn forget_use(&self, row: &[u8]) -> Seconds {
+        self.cache.forget_use(row);
+        self.now()
+    }
+
+    fn found_in_ram(&self, row: &[u8], found: Option<Option<Bytes>>) -> Found {
+        match found {
             Some(value) => Found::Row(value),
             None if self.filter.excludes(row) => Found::Row(None),
             None => Found::OnFlash { epoch: self.epoch },
@@ -203,11 +245,15 @@ impl RamTier {
     }
 
     fn in_memtables(&self, row: &[u8]) -> Option<Option<Bytes>> {
+        self.first_of_memtables(|table| table.get(row))
+    }
+
+    /// Returns what the newest memtable has to say that says something.
+    fn first_of_memtables<T>(&self, look: impl Fn(&Memtable) -> Option<T>) -> Option<T> {
         if Failpoint::OldestFirst.is_on() {
-            let tables = self.frozen.iter().map(|table| &**table);
-            return memtable::get(tables.chain([&self.active]), row);
+            return self.frozen.iter().map(|table| &**table).chain([&self.active]).find_map(look);
         }
-        memtable::get(self.tables(), row)
+        self.tables().find_map(look)
     }
 
     fn tables(&self) -> impl Iterator<Item = &Memtable> {
@@ -226,7 +272,7 @@ impl RamTier {
         let is_of_now = epoch == self.epoch || Failpoint::StaleFill.is_on();
         let holds = is_of_now && self.in_memtables(row).is_none();
         if holds {
-            self.cache.put(row, value);
+            self.cache.put(row, value, self.now());
         }
         holds
     }
@@ -339,13 +385,13 @@ impl RamTier {
             return false;
         }
         let mut last = None;
-        for (count, (row, value)) in oldest.rows_behind(self.settled.row.as_ref()).enumerate() {
+        for (count, ((row, value), used)) in oldest.uses_behind(self.settled.row.as_ref()).enumerate() {
             if count == rows_max && !Failpoint::DroppedUnsettled.is_on() {
                 self.settled.row = last;
                 return false;
             }
             if count < rows_max {
-                self.cache.put(row, value);
+                self.cache.put(row, value, used);
                 if !Failpoint::FlushUnknown.is_on() {
                     self.known.write(row, value);
                 }

@@ -79,6 +79,8 @@ pub struct Txn<'a> {
     counts: KeyCounts,
     /// True if look-ups of keys are counted as those of reads.
     counts_lookups: bool,
+    /// True if look-ups are no uses of the rows for their idle times.
+    peeks: bool,
     /// The record of the writes that may be undone.
     undo: Option<Undo>,
     /// True if new collections are packed.
@@ -129,6 +131,7 @@ impl<'a> Txn<'a> {
             publications: Publications::default(),
             counts: KeyCounts::default(),
             counts_lookups: false,
+            peeks: false,
             undo: None,
             packs: false,
             thresholds: Thresholds::default(),
@@ -155,6 +158,7 @@ impl<'a> Txn<'a> {
             publications: Publications::default(),
             counts: KeyCounts::default(),
             counts_lookups: false,
+            peeks: false,
             undo: None,
             packs: false,
             thresholds: Thresholds::default(),
@@ -244,6 +248,21 @@ impl<'a> Txn<'a> {
         std::mem::replace(&mut self.counts_lookups, counts)
     }
 
+    /// Sets whether the look-ups that follow are no uses of the rows for their idle times. Returns
+    /// the value before.
+    pub fn peek(&mut self, peeks: bool) -> bool {
+        std::mem::replace(&mut self.peeks, peeks)
+    }
+
+    /// Returns the seconds since the last use of a row. They are 0 in a write: its result must not
+    /// depend on the store.
+    pub fn idle_time(&self, row: &[u8]) -> u32 {
+        match self.state {
+            None => self.reader.idle_time(row).unwrap_or(0),
+            Some(_) => 0,
+        }
+    }
+
     /// Counts a look-up of a key.
     pub fn looked_up(&mut self, exists: bool) {
         if self.counts_lookups {
@@ -280,7 +299,7 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Same as [`get`](Txn::get), but leaves a value unencoded that this batch has written so.
+    /// Same as [`get`](Txn::get), but a value that this batch wrote unencoded is returned as it is.
     ///
     /// # Errors
     /// Those of the reader.
@@ -289,7 +308,10 @@ impl<'a> Txn<'a> {
         let row = match PackedKey::of(row) {
             None => row,
             Some(key) => match self.home_of(&key)? {
-                Home::Meta(_) => return Ok(self.get(row)?.map(Stored::Encoded)),
+                Home::Meta(meta) => {
+                    let value = meta.map_or(Ok(None), |meta| packed::get(&meta, &key))?;
+                    return Ok(value.map(Stored::Encoded));
+                }
                 Home::OwnRows => {
                     own_row = key.own_row();
                     &own_row
@@ -299,6 +321,14 @@ impl<'a> Txn<'a> {
         match self.rows.get(row) {
             Some(written) => Ok(written.stored()),
             None => Ok(self.get_row(row)?.map(Stored::Encoded)),
+        }
+    }
+
+    /// Returns the value of a row if that is known in memory. Not for rows of packed collections.
+    pub fn look(&self, row: &[u8]) -> Option<Bytes> {
+        match self.rows.get(row) {
+            Some(written) => written.value().clone(),
+            None => self.reader.peek(row).ok().flatten(),
         }
     }
 
@@ -314,7 +344,10 @@ impl<'a> Txn<'a> {
         if self.is_range_deleted(row) {
             return Ok(None);
         }
-        self.reader.get(row)
+        match self.peeks {
+            true => self.reader.peek(row),
+            false => self.reader.get(row),
+        }
     }
 
     /// Same as [`get`](Txn::get), for a row that did not exist before this batch.
@@ -392,15 +425,13 @@ impl<'a> Txn<'a> {
 
     /// Same as [`put`](Txn::put), for a value that is encoded when it is needed.
     pub fn put_unencoded(&mut self, row: Bytes, value: Rc<dyn Unencoded>) {
-        let own_row = match PackedKey::of(&row) {
-            None => row,
-            Some(key) => match self.home_of(&key) {
-                Ok(Home::OwnRows) => key.own_row(),
-                Ok(Home::Meta(_)) => return self.put(row, value.encode()),
-                Err(error) => return self.fail(error),
-            },
+        let Some(key) = PackedKey::of(&row) else {
+            return self.write_content(row, Content::unencoded(value));
         };
-        self.write_content(own_row, Content::unencoded(value));
+        match self.home_of(&key) {
+            Ok(Home::OwnRows) => self.write_content(key.own_row(), Content::unencoded(value)),
+            home => self.write_packed(&key, home, Some(value.encode())),
+        }
     }
 
     /// Writes a collection's meta row. The rows in it stay, unless they exceed a threshold.
@@ -571,11 +602,17 @@ impl<'a> Txn<'a> {
     }
 
     fn write(&mut self, row: Bytes, value: Option<Bytes>) {
-        let Some(key) = PackedKey::of(&row) else { return self.write_row(row, value) };
-        let changed = match self.home_of(&key) {
+        match PackedKey::of(&row) {
+            Some(key) => self.write_packed(&key, self.home_of(&key), value),
+            None => self.write_row(row, value),
+        }
+    }
+
+    fn write_packed(&mut self, key: &PackedKey<'_>, home: Result<Home>, value: Option<Bytes>) {
+        let changed = match home {
             Ok(Home::OwnRows) => return self.write_row(key.own_row(), value),
             Ok(Home::Meta(None)) if value.is_none() => return,
-            Ok(Home::Meta(meta)) => packed::change(meta, &key, value.as_ref()),
+            Ok(Home::Meta(meta)) => packed::change(meta, key, value.as_ref()),
             Err(error) => Err(error),
         };
         match changed {
@@ -612,6 +649,10 @@ impl Reader for Txn<'_> {
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         Txn::scan(self, from, to, visit)
+    }
+
+    fn touch(&self, rows: &[&[u8]]) {
+        Txn::touch(self, rows);
     }
 
     fn is_hasty(&self) -> bool {

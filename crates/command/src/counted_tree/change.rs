@@ -71,7 +71,7 @@ impl Tree<'_> {
                     let (at, rank) = child_with(&node, |count, rank| rank <= count, rank);
                     (at.unwrap_or(node.len() - 1), Place::Rank(rank))
                 }
-                Place::Last => (node.len() - 1, place),
+                Place::Last => (last_child(&node)?, place),
                 Place::Behind(is_before) => (child_behind(&node, is_before), place),
             };
             let edges = edges.of_entry(at, node.len());
@@ -113,7 +113,7 @@ impl Tree<'_> {
                     };
                     (at, Sought::Rank(rank))
                 }
-                Sought::Last => (node.len() - 1, sought),
+                Sought::Last => (last_child(&node)?, sought),
                 Sought::Order(order) => (child_behind(&node, &|least| order(least).is_le()), sought),
             };
             let (number, count) = (node.child_number(at), node.child_count(at));
@@ -292,6 +292,10 @@ impl Tree<'_> {
         self.put(number, node);
         number
     }
+}
+
+fn last_child(node: &Node) -> CommandResult<usize> {
+    node.len().checked_sub(1).ok_or_else(|| damaged("a node without children"))
 }
 
 fn levels_below(levels: u32) -> CommandResult<u32> {

@@ -1,6 +1,6 @@
 //! Random picks of elements.
 //!
-//! Every element of a collection is picked with the same probability, almost. A small collection is
+//! Every element of a collection is picked with almost the same probability. A small collection is
 //! read from its beginning. A large one is divided into parts of the hashes' range that hold about
 //! [`PART_ROWS`] elements each: a random part is read and accepted with a probability proportional
 //! to the number of its elements, and one of them is picked. So a pick costs about two seeks and 14
@@ -33,7 +33,7 @@ const PART_ROWS_SURE: u64 = 14;
 /// Maximum number of elements of a part that are read. A part of evenly spread hashes has more with
 /// a probability below 10^-14.
 const PART_ROWS_MAX: u64 = 40;
-/// Number of rows that cost as much, if they are read in order, as a pick from a large collection.
+/// A pick from a large collection costs about as much as reading this number of rows in order.
 const ROWS_PER_PICK: u64 = 32;
 /// Maximum number of parts that one pick reads. More are needed with a probability below 10^-10.
 const PARTS_PER_PICK: u32 = 32;
@@ -75,7 +75,11 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
         }
         if self.collection.len <= READ_WHOLE {
             let at = self.random.below(self.collection.len.max(1));
-            return self.nth(at);
+            return match self.nth(at)? {
+                // There are fewer elements than the collection's length, which is damage.
+                Err(count) if count > 0 => Ok(self.nth(at % count)?.ok()),
+                found => Ok(found.ok()),
+            };
         }
         let parts = (self.collection.len / PART_ROWS).max(1);
         let width = u64::MAX / parts;
@@ -103,8 +107,9 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
         self.at_or_after(from)
     }
 
-    /// Returns the element with this number in the order of rows.
-    fn nth(&self, at: u64) -> CommandResult<Option<(Bytes, Bytes)>> {
+    /// Returns the element with this number in the order of rows. If there are fewer, the error is
+    /// their number.
+    fn nth(&self, at: u64) -> CommandResult<Result<(Bytes, Bytes), u64>> {
         let (mut passed, mut found) = (0, None);
         visit_elements(self.exec, self.key, self.collection.generation, 0, &mut |_, name, value| {
             if passed < at {
@@ -114,7 +119,7 @@ impl<'a, 't, 'r> Picker<'a, 't, 'r> {
             found = Some((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
             ControlFlow::Break(())
         })?;
-        Ok(found)
+        Ok(found.ok_or(passed))
     }
 
     /// Returns up to `max` elements with these hashes.
@@ -180,8 +185,7 @@ impl Found {
     }
 }
 
-/// Picks `count` different elements, or all if there are fewer. Every choice has the same
-/// probability. Many elements are picked in one pass over the collection.
+/// Picks `count` different elements, or all if there are fewer. Many elements are picked in one pass over the collection.
 pub(crate) fn pick_distinct(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,

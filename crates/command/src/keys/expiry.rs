@@ -113,7 +113,7 @@ pub(crate) fn pexpiretime(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRes
 /// expired, so its time is in the future.
 fn time_of(args: &[Bytes], exec: &mut Exec<'_, '_>, answer: impl Fn(u64) -> u64) -> CommandResult {
     let key = exec.key(&args[1]);
-    Ok(Reply::Int(match exec.find(&key)?.map(|meta| meta.expire_at_ms) {
+    Ok(Reply::Int(match exec.peek(&key)?.map(|meta| meta.expire_at_ms) {
         None => -2,
         Some(None) => -1,
         Some(Some(at)) => i64::try_from(answer(at)).unwrap_or(i64::MAX),

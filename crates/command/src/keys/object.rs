@@ -36,7 +36,7 @@ const GROUP_ROW_BYTES: u64 = 30;
 
 pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[2]);
-    let Some(meta) = exec.find(&key)? else { return Ok(Reply::Nil) };
+    let Some(meta) = exec.peek(&key)? else { return Ok(Reply::Nil) };
     let thresholds = *exec.txn.thresholds();
     let is_above = |len: u64, threshold: u64| len > threshold.min(LOOKED_AT_MAX);
     let is_long = |name: &[u8], threshold: u64| name.len() as u64 > threshold;
@@ -89,7 +89,7 @@ pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
 
 pub(crate) fn freq(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[2]);
-    if exec.find(&key)?.is_none() {
+    if exec.peek(&key)?.is_none() {
         return Ok(Reply::Nil);
     }
     fail(
@@ -99,16 +99,14 @@ pub(crate) fn freq(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 }
 
 pub(crate) fn idletime(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    int_if_present(args, exec, 0)
+    let key = exec.key(&args[2]);
+    let idle = exec.idle_time(&key);
+    Ok(exec.peek(&key)?.map_or(Reply::Nil, |_| Reply::Int(idle.into())))
 }
 
 pub(crate) fn refcount(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    int_if_present(args, exec, 1)
-}
-
-fn int_if_present(args: &[Bytes], exec: &mut Exec<'_, '_>, answer: i64) -> CommandResult {
     let key = exec.key(&args[2]);
-    Ok(exec.find(&key)?.map_or(Reply::Nil, |_| Reply::Int(answer)))
+    Ok(exec.peek(&key)?.map_or(Reply::Nil, |_| Reply::Int(1)))
 }
 
 pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

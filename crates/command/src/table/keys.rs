@@ -44,7 +44,7 @@ pub(super) static COMMANDS: [CommandSpec; 30] = [
             "Counts how many of the keys exist.",
             "key [key ...]",
         ),
-    CommandSpec::new("touch", -2, flags::READONLY | flags::FAST, Handler::Keyspace(keys::exists))
+    CommandSpec::new("touch", -2, flags::READONLY | flags::FAST, Handler::Keyspace(keys::touch))
         .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RO"] }])
         .reads_few_rows()
         .categories(&["@keyspace"])

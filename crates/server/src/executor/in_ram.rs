@@ -225,6 +225,10 @@ impl Reader for RamRows<'_> {
     fn touch(&self, rows: &[&[u8]]) {
         self.in_ram().touch(rows);
     }
+
+    fn peek(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+        self.in_ram().peek(row).ok_or(StorageError::NotInRam)
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::iter::Peekable;
 
 use bytes::Bytes;
 
+use super::last_use::Seconds;
 use super::row_map::{MapRange, RowMap};
 use crate::failpoints::Failpoint;
 use crate::merge::{merge, Written};
@@ -13,10 +14,6 @@ use crate::{Result, Visit, WriteSet};
 /// Estimated memory that a row takes in addition to its key and value, in bytes: its entries in the
 /// map and two reference counts.
 const ROW_OVERHEAD_BYTES: u64 = 264;
-
-/// Estimated memory that a collection's part of the rows takes in addition to its rows, in bytes: a
-/// tree of its own with one node.
-const PART_OVERHEAD_BYTES: u64 = 600;
 
 /// The newest value of each row written since the memtable was created, and the ranges deleted
 /// since then.
@@ -55,10 +52,10 @@ impl Rows {
         }
     }
 
-    /// Returns the number of parts that have a tree of their own.
-    fn parts(&self) -> usize {
+    /// Returns the estimated memory that the parts of collections take in addition to the rows.
+    fn part_bytes(&self) -> usize {
         match self {
-            Rows::Map(map) => map.parts(),
+            Rows::Map(map) => map.part_bytes(),
             Rows::Copied(_) => 0,
         }
     }
@@ -138,7 +135,7 @@ impl Memtable {
 
     /// Returns the estimated bytes of memory that the rows take.
     pub fn bytes(&self) -> u64 {
-        self.bytes + self.rows.parts() as u64 * PART_OVERHEAD_BYTES
+        self.bytes + self.rows.part_bytes() as u64
     }
 
     /// Returns the number of rows, including deleted ones.
@@ -164,20 +161,21 @@ impl Memtable {
         self.rows.map().behind(None)
     }
 
-    pub(super) fn rows_behind(&self, after: Option<&Bytes>) -> impl Iterator<Item = Written<'_>> {
-        self.rows.map().behind(after)
+    /// Returns the rows after `after`, or all rows, ascending, each with its last use.
+    pub(super) fn uses_behind(&self, after: Option<&Bytes>) -> impl Iterator<Item = (Written<'_>, Seconds)> {
+        self.rows.map().uses_behind(after)
     }
 
-    /// Applies the write set. The deletion of a row leaves no trace if `is_absent_below` is true
+    /// Applies the write set at a time. The deletion of a row leaves no trace if `is_absent_below` is true
     /// for it: neither flash nor an older memtable has the row or deletes it.
-    pub(super) fn write(&mut self, writes: WriteSet, is_absent_below: impl Fn(&[u8]) -> bool) {
+    pub(super) fn write(&mut self, writes: WriteSet, now: Seconds, is_absent_below: impl Fn(&[u8]) -> bool) {
         for (from, to) in &writes.ranges_deleted {
             self.delete_range(from, to);
         }
         for (row, value) in writes.rows {
             match value {
                 None if is_absent_below(&row) => self.forget(&row),
-                value => self.put(row, value),
+                value => self.put(row, value, now),
             }
         }
     }
@@ -189,10 +187,10 @@ impl Memtable {
         }
     }
 
-    fn put(&mut self, row: Bytes, value: Option<Bytes>) {
+    fn put(&mut self, row: Bytes, value: Option<Bytes>, now: Seconds) {
         self.bytes += bytes_of(&row, &value);
         let len = row.len();
-        if let Some(before) = self.rows.map_mut().insert(row, value) {
+        if let Some(before) = self.rows.map_mut().insert(row, value, now) {
             self.bytes -= len as u64 + before.map_or(0, |value| value.len() as u64) + ROW_OVERHEAD_BYTES;
         }
     }
@@ -212,11 +210,26 @@ impl Memtable {
     /// Returns the row's value in this memtable (`Some(None)` if deleted), or `None` if the
     /// memtable does not determine it.
     pub(super) fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
-        match self.rows.get(row) {
+        self.determined(row, self.rows.get(row))
+    }
+
+    /// Same as [`get`](Self::get), but notes the use of the row. The memtable must be no copy.
+    pub(super) fn get_for_use(&self, row: &[u8], now: Seconds) -> Option<Option<Bytes>> {
+        let found = self.rows.map().get_for_use(row, now);
+        self.determined(row, found)
+    }
+
+    fn determined(&self, row: &[u8], found: Option<&Option<Bytes>>) -> Option<Option<Bytes>> {
+        match found {
             Some(None) if Failpoint::NoTombstones.is_on() => None,
             Some(value) => Some(value.clone()),
             None => self.is_range_deleted(row).then_some(None),
         }
+    }
+
+    /// Returns the last use of a row that the memtable has.
+    pub(super) fn last_use(&self, row: &[u8]) -> Option<Seconds> {
+        self.rows.map().last_use(row)
     }
 
     /// See [`RowMap::touch`].

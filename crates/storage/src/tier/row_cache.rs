@@ -5,6 +5,7 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::last_use::{LastUse, Seconds};
 use crate::clock_cache::{self, Clock};
 
 /// Estimated memory that an entry takes in addition to its key and value, in bytes.
@@ -13,6 +14,7 @@ pub const CACHE_ENTRY_OVERHEAD_BYTES: u64 = 192;
 #[derive(Debug)]
 struct Entry {
     hash: u64,
+    last_use: LastUse,
     row: Bytes,
     /// The row's value, or `None` if the row does not exist.
     value: Option<Bytes>,
@@ -62,12 +64,35 @@ impl RowCache {
 
     /// Returns the row's value: `None` if the row is not cached, `Some(None)` if it is known not to
     /// exist.
-    pub fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
+    pub fn get(&self, row: &[u8], now: Seconds) -> Option<Option<Bytes>> {
         let place = self.find(self.hash(row), row)?;
-        self.clock.get_for_use(place).map(|entry| entry.value.clone())
+        let entry = self.clock.get_for_use(place)?;
+        entry.last_use.note(now);
+        Some(entry.value.clone())
     }
 
-    pub fn put(&mut self, row: &Bytes, value: &Option<Bytes>) {
+    /// Same as [`get`](Self::get), but this is no use of the row.
+    pub fn peek(&self, row: &[u8]) -> Option<Option<Bytes>> {
+        self.entry(row).map(|entry| entry.value.clone())
+    }
+
+    pub fn last_use(&self, row: &[u8]) -> Option<Seconds> {
+        self.entry(row).map(|entry| entry.last_use.get())
+    }
+
+    /// Forgets when the row was last used.
+    pub fn forget_use(&self, row: &[u8]) {
+        if let Some(entry) = self.entry(row) {
+            entry.last_use.note(0);
+        }
+    }
+
+    fn entry(&self, row: &[u8]) -> Option<&Entry> {
+        self.clock.get(self.find(self.hash(row), row)?)
+    }
+
+    /// Adds a row that was last used at `used`, or changes its value.
+    pub fn put(&mut self, row: &Bytes, value: &Option<Bytes>, used: Seconds) {
         let hash = self.hash(row);
         let known = self.find(hash, row);
         if !self.clock.admits(bytes_of(row, value)) {
@@ -77,9 +102,13 @@ impl RowCache {
             return;
         }
         match known {
-            Some(place) => self.clock.change(place, |entry| entry.value = value.clone()),
+            Some(place) => self.clock.change(place, |entry| {
+                entry.value = value.clone();
+                entry.last_use.note(used.max(entry.last_use.get()));
+            }),
             None => {
-                let place = self.clock.add(Entry { hash, row: row.clone(), value: value.clone() });
+                let (row, value) = (row.clone(), value.clone());
+                let place = self.clock.add(Entry { hash, last_use: LastUse::at(used), row, value });
                 let hash_at = |place: &usize| self.clock.get(*place).map_or(0, |entry| entry.hash);
                 self.table.insert_unique(hash, place, hash_at);
             }

@@ -10,10 +10,10 @@
 //! key, so its first 16 bytes almost always decide a comparison. The trees store them as one
 //! integer. There is one tree per page of slots, which keeps the trees low.
 //!
-//! The elements of a collection, and the nodes of its tree, all begin with the same bytes. They are
-//! a *part* with a tree of its own, which compares them by the bytes behind those: the hash of the
-//! element's name, or the node's number. In its page's tree a part has the place of these first
-//! bytes. No other row lies among the rows of a part.
+//! The elements of a collection all begin with the same bytes, and so do the nodes of its tree. Such
+//! rows are a *part*. A page's tree has only these bytes of a part. The part itself has an index of
+//! its rows, which compares what follows the common bytes: the hash of an element's name, or a
+//! node's number. No other row lies among the rows of a part.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -24,6 +24,7 @@ use bytes::Bytes;
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::last_use::{LastUse, Seconds};
 use crate::merge::Written;
 use crate::rows::{subkey_at, SPACE_DATA};
 
@@ -44,15 +45,103 @@ pub(super) struct RowMap {
     rows: Places<Row>,
     /// The trees, one per page. Empty until the first row is inserted.
     pages: Vec<BTreeMap<Key, Entry>>,
-    parts: Places<BTreeMap<Key, u32>>,
+    parts: Places<Part>,
+    /// Estimated memory that the parts take in addition to their rows, in bytes.
+    part_bytes: usize,
     len: usize,
 }
 
 #[derive(Debug)]
 struct Row {
     hash: u64,
+    last_use: LastUse,
     row: Bytes,
     value: Option<Bytes>,
+}
+
+impl Row {
+    fn written(&self) -> Written<'_> {
+        (&self.row, &self.value)
+    }
+}
+
+/// Estimated memory of a part without its rows and its common bytes, in bytes: an entry in its page's
+/// tree, its place, and an allocation.
+const PART_BYTES: usize = 160;
+/// Estimated memory of a part's tree with one node, in bytes.
+const PART_TREE_BYTES: usize = 600;
+/// Maximum number of rows of a part without a tree.
+const FEW_ROWS: usize = 8;
+
+/// The rows of a collection, in order.
+#[derive(Debug)]
+enum Part {
+    /// In a hash of which only a field changes, a tree would take more memory than the row.
+    Few(Vec<(Key, u32)>),
+    Tree(BTreeMap<Key, u32>),
+}
+
+impl Part {
+    /// Inserts a row that the part does not have. Returns the bytes that a new tree takes.
+    fn insert(&mut self, key: Key, place: u32) -> usize {
+        match self {
+            Part::Tree(tree) => {
+                tree.insert(key, place);
+                0
+            }
+            Part::Few(rows) if rows.len() < FEW_ROWS => {
+                let at = rows.partition_point(|(other, _)| *other < key);
+                rows.insert(at, (key, place));
+                0
+            }
+            Part::Few(rows) => {
+                let mut tree: BTreeMap<Key, u32> = std::mem::take(rows).into_iter().collect();
+                tree.insert(key, place);
+                *self = Part::Tree(tree);
+                PART_TREE_BYTES
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &Probe<'_>) {
+        let key: &dyn Ordered = key;
+        match self {
+            Part::Few(rows) => rows.retain(|(other, _)| is_before(other, key) || is_before(key, other)),
+            Part::Tree(tree) => drop(tree.remove(key)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Part::Few(rows) => rows.is_empty(),
+            Part::Tree(tree) => tree.is_empty(),
+        }
+    }
+
+    /// Returns the bytes that the part takes in addition to its rows and its common bytes.
+    fn bytes(&self) -> usize {
+        match self {
+            Part::Few(_) => PART_BYTES,
+            Part::Tree(_) => PART_BYTES + PART_TREE_BYTES,
+        }
+    }
+}
+
+/// The rows in a range of a part, ascending.
+enum PartRange<'a> {
+    Few(std::slice::Iter<'a, (Key, u32)>),
+    Tree(btree_map::Range<'a, Key, u32>),
+}
+
+impl<'a> Iterator for PartRange<'a> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        match self {
+            PartRange::Few(rows) => rows.next().map(|(_, place)| *place),
+            PartRange::Tree(rows) => rows.next().map(|(_, place)| *place),
+        }
+    }
 }
 
 /// An entry of a page's tree.
@@ -60,7 +149,7 @@ struct Row {
 enum Entry {
     /// The place of a row.
     Row(u32),
-    /// The place of a part. It is not empty. Its key is what its rows begin with.
+    /// The place of a part, which is not empty. The key is what its rows begin with.
     Part(u32),
 }
 
@@ -107,11 +196,6 @@ impl<T> Places<T> {
         self.free.push(place);
         self.slot(place).take().expect("a place that is taken")
     }
-
-    /// Returns the number of places that are taken.
-    fn len(&self) -> usize {
-        self.chunks.iter().map(Vec::len).sum::<usize>() - self.free.len()
-    }
 }
 
 /// The order of the rows in one tree: by their heads, then by the whole row. A head is the first 16
@@ -130,6 +214,10 @@ struct Key {
 struct Probe<'a> {
     head: u128,
     row: &'a [u8],
+}
+
+fn is_before(left: &dyn Ordered, right: &dyn Ordered) -> bool {
+    left.cmp(right).is_lt()
 }
 
 /// Returns the first 16 bytes as a number. A shorter row is padded with zeros.
@@ -246,10 +334,25 @@ impl RowMap {
     }
 
     pub fn get(&self, row: &[u8]) -> Option<&Option<Bytes>> {
+        self.look_up(row).map(|row| &row.value)
+    }
+
+    /// Same as [`get`](Self::get), but notes the use.
+    pub fn get_for_use(&self, row: &[u8], now: Seconds) -> Option<&Option<Bytes>> {
+        let row = self.look_up(row)?;
+        row.last_use.note(now);
+        Some(&row.value)
+    }
+
+    pub fn last_use(&self, row: &[u8]) -> Option<Seconds> {
+        self.look_up(row).map(|row| row.last_use.get())
+    }
+
+    fn look_up(&self, row: &[u8]) -> Option<&Row> {
         if self.len == 0 {
             return None;
         }
-        self.find(self.hash(row), row).map(|place| &self.rows.get(place).value)
+        self.find(self.hash(row), row).map(|place| self.rows.get(place))
     }
 
     /// Reads what look-ups of these rows will read, so that the processor's cache has it. A look-up
@@ -266,7 +369,7 @@ impl RowMap {
                 *place = self.index.find(self.hash(row), |_| true).copied();
             }
             let found = places.map(|place| place.map(|place| self.rows.get(place)));
-            touch(found.iter().flatten().map(|row| (&row.row, &row.value)));
+            touch(found.iter().flatten().copied());
         }
     }
 
@@ -282,17 +385,19 @@ impl RowMap {
         self.index.find(hash, is_it).copied()
     }
 
-    /// Inserts or overwrites a row. Returns its previous value, or `None` if the row was not in the
-    /// map.
-    pub fn insert(&mut self, row: Bytes, value: Option<Bytes>) -> Option<Option<Bytes>> {
+    /// Inserts or overwrites a row, which is a use of it. Returns its previous value, or `None` if
+    /// the row was not in the map.
+    pub fn insert(&mut self, row: Bytes, value: Option<Bytes>, now: Seconds) -> Option<Option<Bytes>> {
         let hash = self.hash(&row);
         if let Some(place) = self.find(hash, &row) {
-            return Some(std::mem::replace(&mut self.rows.get_mut(place).value, value));
+            let known = self.rows.get_mut(place);
+            known.last_use.note(now);
+            return Some(std::mem::replace(&mut known.value, value));
         }
         if self.pages.is_empty() {
             self.pages.resize_with(PAGES, BTreeMap::new);
         }
-        let place = self.rows.add(Row { hash, row: row.clone(), value });
+        let place = self.rows.add(Row { hash, last_use: LastUse::at(now), row: row.clone(), value });
         let page = &mut self.pages[page_of(&row)];
         match subkey_at(&row) {
             None => drop(page.insert(Key { head: head_of(&row), row }, Entry::Row(place))),
@@ -300,14 +405,15 @@ impl RowMap {
                 let part = match page.get(&Probe::new(&row[..common]) as &dyn Ordered) {
                     Some(Entry::Part(part)) => *part,
                     _ => {
-                        let part = self.parts.add(BTreeMap::new());
+                        let part = self.parts.add(Part::Few(Vec::new()));
+                        self.part_bytes += PART_BYTES + common;
                         let row = Bytes::copy_from_slice(&row[..common]);
                         page.insert(Key { head: head_of(&row), row }, Entry::Part(part));
                         part
                     }
                 };
                 let head = head_of(&row[common..]);
-                self.parts.get_mut(part).insert(Key { head, row }, place);
+                self.part_bytes += self.parts.get_mut(part).insert(Key { head, row }, place);
             }
         }
         let rows = &self.rows;
@@ -316,9 +422,9 @@ impl RowMap {
         None
     }
 
-    /// Returns the number of parts.
-    pub fn parts(&self) -> usize {
-        self.parts.len()
+    /// Returns the estimated memory that parts take in addition to their rows, in bytes.
+    pub fn part_bytes(&self) -> usize {
+        self.part_bytes
     }
 
     /// Returns the rows in `from..to`, ascending.
@@ -332,6 +438,19 @@ impl RowMap {
 
     /// Returns the rows after `after`, or all rows, ascending.
     pub fn behind<'a>(&'a self, after: Option<&Bytes>) -> impl Iterator<Item = Written<'a>> + 'a {
+        self.rows_behind(after)
+    }
+
+    /// Same as [`behind`](Self::behind), with the last uses of the rows.
+    pub fn uses_behind<'a>(
+        &'a self,
+        after: Option<&Bytes>,
+    ) -> impl Iterator<Item = (Written<'a>, Seconds)> + 'a {
+        let mut rows = self.rows_behind(after);
+        std::iter::from_fn(move || rows.next_row()).map(|row| (row.written(), row.last_use.get()))
+    }
+
+    fn rows_behind(&self, after: Option<&Bytes>) -> Rows<'_, Bytes> {
         let pages = match self.len {
             0 => 0..0,
             _ => after.map_or(0, |row| page_of(row))..PAGES,
@@ -348,8 +467,7 @@ impl RowMap {
         }
         for page in page_of(from)..=page_of(to) {
             let mut doomed = Rows::new(self, page..page + 1, limits);
-            let doomed: Vec<u32> =
-                std::iter::from_fn(|| doomed.next_place()).map(|(_, place)| place).collect();
+            let doomed: Vec<u32> = std::iter::from_fn(|| doomed.next_place()).collect();
             for place in doomed {
                 let Row { row, value, .. } = self.take(place);
                 gone(&row, &value);
@@ -371,9 +489,9 @@ impl RowMap {
         match (page.get(&key as &dyn Ordered), common) {
             (Some(Entry::Part(number)), Some(common)) => {
                 let (number, part) = (*number, self.parts.get_mut(*number));
-                part.remove(&Probe::in_part(&taken.row, common) as &dyn Ordered);
+                part.remove(&Probe::in_part(&taken.row, common));
                 if part.is_empty() {
-                    self.parts.take(number);
+                    self.part_bytes -= self.parts.take(number).bytes() + common;
                     page.remove(&key as &dyn Ordered);
                 }
             }
@@ -388,9 +506,9 @@ impl RowMap {
 }
 
 /// Reads the beginnings of rows and values, whose memory is then in the processor's cache.
-fn touch<'a>(rows: impl Iterator<Item = Written<'a>>) {
+fn touch<'a>(rows: impl Iterator<Item = &'a Row>) {
     let first = |bytes: &[u8]| u32::from(bytes.first().copied().unwrap_or(0));
-    let touched = rows.map(|(row, value)| first(row) + value.as_ref().map_or(0, |value| first(value)));
+    let touched = rows.map(|row| first(&row.row) + row.value.as_ref().map_or(0, |value| first(value)));
     std::hint::black_box(touched.fold(0, u32::wrapping_add));
 }
 
@@ -426,15 +544,31 @@ impl<T: AsRef<[u8]>> Limits<T> {
     }
 
     /// Returns the rows in the range of a part whose rows begin with `common`.
-    fn in_part<'a>(&self, part: &'a BTreeMap<Key, u32>, common: &[u8]) -> btree_map::Range<'a, Key, u32> {
+    fn in_part<'a>(&self, part: &'a Part, common: &[u8]) -> PartRange<'a> {
         let probe = |row| Probe::in_part(row, common.len());
         let from = match self.from() {
             Bound::Included(row) | Bound::Excluded(row) if !row.starts_with(common) => Bound::Unbounded,
             from => from.map(probe),
         };
         let to = self.to().filter(|row| row.starts_with(common)).map(probe);
+        let from = from.as_ref().map(|from| from as &dyn Ordered);
         let to = to.as_ref().map_or(Bound::Unbounded, |to| Bound::Excluded(to as &dyn Ordered));
-        part.range::<dyn Ordered, _>((from.as_ref().map(|from| from as &dyn Ordered), to))
+        match part {
+            Part::Tree(tree) => PartRange::Tree(tree.range::<dyn Ordered, _>((from, to))),
+            Part::Few(rows) => {
+                let first = rows.partition_point(|(key, _)| match from {
+                    Bound::Included(from) => is_before(key, from),
+                    Bound::Excluded(from) => !is_before(from, key),
+                    Bound::Unbounded => false,
+                });
+                let rows = &rows[first..];
+                let count = rows.partition_point(|(key, _)| match to {
+                    Bound::Excluded(to) => is_before(key, to),
+                    _ => true,
+                });
+                PartRange::Few(rows[..count].iter())
+            }
+        }
     }
 }
 
@@ -453,12 +587,12 @@ pub(super) struct Rows<'a, T> {
     pages: std::ops::Range<usize>,
     limits: Limits<T>,
     entries: btree_map::Range<'a, Key, Entry>,
-    part: btree_map::Range<'a, Key, u32>,
-    /// The rows that were read ahead.
-    ahead: [Option<Written<'a>>; AHEAD_MAX],
+    part: PartRange<'a>,
+    /// The rows that were read ahead, behind the last ones `None`.
+    ahead: [Option<&'a Row>; AHEAD_MAX],
     /// The number of them that are returned already.
     returned: usize,
-    /// The number of rows to read ahead.
+    /// The number of rows that were last read ahead.
     count: usize,
 }
 
@@ -469,7 +603,7 @@ impl<'a, T: AsRef<[u8]>> Rows<'a, T> {
             pages,
             limits,
             entries: Default::default(),
-            part: Default::default(),
+            part: PartRange::Few([].iter()),
             ahead: [None; AHEAD_MAX],
             returned: 0,
             count: 0,
@@ -479,20 +613,28 @@ impl<'a, T: AsRef<[u8]>> Rows<'a, T> {
     fn read_ahead(&mut self) {
         self.count = (2 * self.count).clamp(AHEAD_FIRST, AHEAD_MAX);
         for at in 0..self.count {
-            let next = self.next_place();
-            self.ahead[at] = next.map(|(key, place)| (&key.row, &self.map.rows.get(place).value));
+            self.ahead[at] = self.next_place().map(|place| self.map.rows.get(place));
         }
         touch(self.ahead[..self.count].iter().flatten().copied());
         self.returned = 0;
     }
 
-    fn next_place(&mut self) -> Option<(&'a Key, u32)> {
+    fn next_row(&mut self) -> Option<&'a Row> {
+        if self.returned == self.count {
+            self.read_ahead();
+        }
+        let next = self.ahead[self.returned]?;
+        self.returned += 1;
+        Some(next)
+    }
+
+    fn next_place(&mut self) -> Option<u32> {
         loop {
-            if let Some((key, place)) = self.part.next() {
-                return Some((key, *place));
+            if let Some(place) = self.part.next() {
+                return Some(place);
             }
             match self.entries.next() {
-                Some((key, Entry::Row(place))) => return Some((key, *place)),
+                Some((_, Entry::Row(place))) => return Some(*place),
                 Some((key, Entry::Part(part))) => {
                     self.part = self.limits.in_part(self.map.parts.get(*part), &key.row);
                 }
@@ -506,12 +648,7 @@ impl<'a, T: AsRef<[u8]>> Iterator for Rows<'a, T> {
     type Item = Written<'a>;
 
     fn next(&mut self) -> Option<Written<'a>> {
-        if self.returned == self.count {
-            self.read_ahead();
-        }
-        let next = self.ahead[self.returned]?;
-        self.returned += 1;
-        Some(next)
+        self.next_row().map(Row::written)
     }
 }
 

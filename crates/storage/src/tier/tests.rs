@@ -636,6 +636,41 @@ fn a_tier_without_a_filter_learns_nothing() {
     assert_eq!(tier.filter_use(), RowFilterUse::default());
 }
 
+/// Rows keep their last use from the memtable to the row cache. Only uses end an idle time.
+#[test]
+fn rows_have_idle_times() {
+    let mut store = Store::new(1 << 20);
+    let idle = |store: &Store, number| store.tier.idle_time(&row(number));
+    store.tier.set_now(10);
+    store.write(put(1, Some(value(1))));
+    store.write(put(2, Some(value(2))));
+    store.tier.set_now(15);
+    store.tier.get(&row(2));
+    store.tier.peek(&row(1));
+    store.tier.set_now(20);
+    assert_eq!((idle(&store, 1), idle(&store, 2), idle(&store, 3)), (Some(10), Some(5), None));
+    store.tier.freeze();
+    assert_eq!((idle(&store, 1), idle(&store, 2)), (Some(10), Some(5)));
+    store.flush_oldest();
+    while !store.tier.settle(1) {}
+    assert_eq!((idle(&store, 1), idle(&store, 2)), (Some(10), Some(5)));
+    store.tier.set_now(30);
+    store.tier.peek(&row(2));
+    store.tier.get(&row(1));
+    assert_eq!((idle(&store, 1), idle(&store, 2)), (Some(0), Some(15)));
+    // An overwrite is a use.
+    store.write(put(2, Some(value(3))));
+    assert_eq!(idle(&store, 2), Some(0));
+    // What is fetched from flash counts as used, until that is taken back.
+    store.tier.forget_clean();
+    store.fetch(row(1));
+    let (fetched, found, epoch) = store.fetches.pop().unwrap();
+    assert!(store.tier.fill(&fetched, &found, epoch));
+    assert_eq!(idle(&store, 1), Some(0));
+    assert_eq!(store.tier.forget_use(&row(1)), 30);
+    assert_eq!(idle(&store, 1), Some(30));
+}
+
 #[test]
 fn a_row_that_is_read_once_from_flash_is_used_once() {
     let mut tier = RamTier::new(100 * 400, 1 << 30, 7);

@@ -39,7 +39,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         3 => rows().prop_map(Op::Remove),
         1 => (rows(), rows()).prop_map(|(from, to)| Op::RemoveRange(from, to)),
     ];
-    proptest::collection::vec(op, 0..80)
+    proptest::collection::vec(op, 0..200)
 }
 
 fn collected<'a>(rows: impl Iterator<Item = Written<'a>>) -> Vec<(Bytes, Option<Bytes>)> {
@@ -53,7 +53,7 @@ proptest! {
         for op in ops {
             match op {
                 Op::Insert(row, value) => {
-                    prop_assert_eq!(map.insert(row.clone(), value.clone()), model.insert(row, value));
+                    prop_assert_eq!(map.insert(row.clone(), value.clone(), 0), model.insert(row, value));
                 }
                 Op::Remove(row) => prop_assert_eq!(map.remove(&row), model.remove(&row)),
                 Op::RemoveRange(from, to) => {
@@ -68,17 +68,21 @@ proptest! {
         prop_assert_eq!(map.len(), model.len());
         let mut all: Vec<_> = model.clone().into_iter().collect();
         prop_assert_eq!(collected(map.behind(None)), all.clone());
+        prop_assert_eq!(collected(map.uses_behind(None).map(|(row, _)| row)), all.clone());
         let parts = all.iter().filter_map(|(row, _)| subkey_at(row).map(|at| row.slice(..at)));
-        prop_assert_eq!(map.parts(), parts.collect::<std::collections::BTreeSet<_>>().len());
+        let parts = parts.collect::<std::collections::BTreeSet<_>>();
+        let least = parts.iter().map(|common| PART_BYTES + common.len()).sum::<usize>();
+        prop_assert!((least..=least + parts.len() * PART_TREE_BYTES).contains(&map.part_bytes()));
         for (from, to) in bounds {
             let expected = if from < to { collected(model.range(from.clone()..to.clone())) } else { vec![] };
             prop_assert_eq!(collected(map.range(&from, &to)), expected);
             let after = (Bound::Excluded(from.clone()), Bound::Unbounded);
             prop_assert_eq!(collected(map.behind(Some(&from))), collected(model.range(after)));
+            map.touch(&[&from, &to]);
             prop_assert_eq!(map.get(&from), model.get(&from));
         }
         // A map without rows has no parts.
         all.drain(..).for_each(|(row, _)| drop(map.remove(&row)));
-        prop_assert_eq!((map.len(), map.parts()), (0, 0));
+        prop_assert_eq!((map.len(), map.part_bytes()), (0, 0));
     }
 }
