@@ -16,14 +16,23 @@ pub(crate) enum Trim {
 /// Memory used by entries. It is shared by all peers of a store and may be read from other threads.
 #[derive(Debug)]
 pub struct EntryMemory {
-    budget: u64,
+    budget: AtomicU64,
     held: AtomicU64,
     refused: AtomicU64,
 }
 
 impl EntryMemory {
     pub(crate) fn new(budget: u64) -> EntryMemory {
-        EntryMemory { budget, held: AtomicU64::new(0), refused: AtomicU64::new(0) }
+        EntryMemory { budget: AtomicU64::new(budget), held: AtomicU64::new(0), refused: AtomicU64::new(0) }
+    }
+
+    fn budget(&self) -> u64 {
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    /// Changes the budget. Entries beyond it are evicted when the next ones come.
+    pub fn set_budget(&self, budget: u64) {
+        self.budget.store(budget, Ordering::Relaxed);
     }
 
     /// Returns the memory held by entries, in bytes. It exceeds the budget only while the excess
@@ -43,13 +52,14 @@ impl EntryMemory {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.held() > self.budget
+        self.held() > self.budget()
     }
 
     /// Returns whether written entries should still be evicted after the budget was exceeded.
     /// Eviction continues to 15/16 of the budget, so that the next entry does not exceed it again.
     pub(crate) fn is_above_rest(&self) -> bool {
-        self.held() > self.budget - self.budget / 16
+        let budget = self.budget();
+        self.held() > budget - budget / 16
     }
 
     pub(crate) fn add(&self, bytes: u64) {

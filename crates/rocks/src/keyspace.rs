@@ -369,8 +369,40 @@ impl Keyspace {
     pub fn set_options(&self, pairs: &[(String, String)]) -> std::result::Result<(), OptionError> {
         let changing = self.changing_options.lock();
         let options = self.options();
-        let changed = options.changed(pairs)?;
-        let for_rocksdb = changed.set_options_since(&options);
+        self.apply_options(&options, options.changed(pairs)?)?;
+        drop(changing);
+        Ok(())
+    }
+
+    /// Changes the memory of rows and of blocks, in bytes. Options that `is_told` returns true for
+    /// keep their values. The sizes of levels and files stay as they are.
+    pub fn set_memory(
+        &self,
+        ram_bytes: u64,
+        block_cache_bytes: u64,
+        is_told: &dyn Fn(&str) -> bool,
+    ) -> std::result::Result<(), OptionError> {
+        let changing = self.changing_options.lock();
+        let options = self.options();
+        let fitted = (*options).clone().with_ram(ram_bytes);
+        let mut pairs = vec![
+            ("write_buffer_size", fitted.write_buffer_size),
+            ("row_cache_bytes", fitted.row_cache_bytes),
+            ("block_cache_size", block_cache_bytes),
+        ];
+        pairs.retain(|(name, _)| !is_told(name));
+        let pairs: Vec<(String, String)> =
+            pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
+        let mut changed = options.changed(&pairs)?;
+        (changed.ram_bytes, changed.row_filter_bytes) = (fitted.ram_bytes, fitted.row_filter_bytes);
+        self.apply_options(&options, changed)?;
+        drop(changing);
+        Ok(())
+    }
+
+    fn apply_options(&self, options: &Options, changed: Options) -> std::result::Result<(), OptionError> {
+        let rows = keys_on_flash(&self.db).map_err(|error| OptionError::Refused(error.to_string()))?;
+        let for_rocksdb = changed.set_options_since(options);
         let for_rocksdb: Vec<(&str, &str)> =
             for_rocksdb.iter().map(|(name, value)| (*name, value.as_str())).collect();
         if !for_rocksdb.is_empty() {
@@ -380,9 +412,14 @@ impl Keyspace {
         self.memtable_bytes.store(changed.write_buffer_size, Ordering::Relaxed);
         self.flusher.set_format(changed.flush_format());
         self.cache.lock().set_capacity(usize::try_from(changed.block_cache_size).unwrap_or(usize::MAX));
-        self.tier.write().set_bytes_max(changed.row_cache_bytes, changed.ram_bytes);
+        {
+            let mut tier = self.tier.write();
+            tier.set_bytes_max(changed.row_cache_bytes, changed.ram_bytes);
+            if tier.set_filter_bytes_max(changed.row_filter_bytes) {
+                tier.renew_filter(rows);
+            }
+        }
         *self.options.write() = Arc::new(changed);
-        drop(changing);
         // A smaller memtable may be full.
         self.signal(&self.flush_due);
         self.signal(&self.room);

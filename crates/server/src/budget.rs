@@ -1,6 +1,8 @@
 //! The parts of `maxmemory`. The limit covers the whole process. Each part limits itself, and no
 //! part borrows from another. The resident set stays within five quarters of `maxmemory`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 const MIB: u64 = 1 << 20;
 
 /// Memory of code, threads and tables without any data, in bytes.
@@ -55,6 +57,44 @@ impl Budget {
     /// sent at a time for each lagging follower.
     pub fn message_bytes(&self) -> u64 {
         (self.entries / 32).clamp(64 << 10, MIB)
+    }
+}
+
+/// The budget of a running store, which `CONFIG SET maxmemory` changes. Parts that need not look at
+/// it often are told (`Store::set_maxmemory`).
+#[derive(Debug)]
+pub struct LiveBudget {
+    maxmemory: AtomicU64,
+    execution: AtomicU64,
+    /// The size of one message of entries, which is fixed at the start.
+    message_bytes: u64,
+}
+
+impl LiveBudget {
+    pub fn new(maxmemory: u64) -> LiveBudget {
+        let budget = Budget::of(maxmemory);
+        LiveBudget {
+            maxmemory: AtomicU64::new(maxmemory),
+            execution: AtomicU64::new(budget.execution),
+            message_bytes: budget.message_bytes(),
+        }
+    }
+
+    pub fn maxmemory(&self) -> u64 {
+        self.maxmemory.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of entries that may wait for execution.
+    pub fn execution(&self) -> u64 {
+        self.execution.load(Ordering::Relaxed)
+    }
+
+    /// Sets the limit and returns its parts. The queue for execution has room for a message.
+    pub fn set(&self, maxmemory: u64) -> Budget {
+        let budget = Budget::of(maxmemory);
+        self.maxmemory.store(maxmemory, Ordering::Relaxed);
+        self.execution.store(budget.execution.max(self.message_bytes), Ordering::Relaxed);
+        budget
     }
 }
 

@@ -25,33 +25,53 @@ const SMALL_REPLY_BYTES: usize = 4096;
 const REPLY_BYTES_FIRST: usize = 64 << 10;
 
 pub struct ClientMemory {
-    budget: u64,
+    budget: AtomicU64,
     used: AtomicU64,
     waiting: AtomicUsize,
     /// True while one connection continues although there is no room.
     turn: AtomicBool,
     /// The bytes per reply in the recent batch with the largest replies.
     reply_bytes: AtomicUsize,
-    /// Permits for reads whose replies do not exist yet, in KiB.
-    reads: Arc<Semaphore>,
-    reads_kib: usize,
+    reads: ArcSwap<Reads>,
     /// The limits of what waits for one client.
     limits: ArcSwap<OutputLimits>,
 }
 
+/// Permits for reads whose replies do not exist yet, in KiB.
+struct Reads {
+    permits: Arc<Semaphore>,
+    kib: usize,
+}
+
+impl Reads {
+    fn of(budget: u64) -> Reads {
+        let kib = ((budget / 4) >> 10).clamp(1, 1 << 20) as usize;
+        Reads { permits: Arc::new(Semaphore::new(kib)), kib }
+    }
+}
+
 impl ClientMemory {
     pub fn new(budget: u64) -> Arc<ClientMemory> {
-        let reads_kib = ((budget / 4) >> 10).clamp(1, 1 << 20) as usize;
         Arc::new(ClientMemory {
-            budget,
+            budget: AtomicU64::new(budget),
             used: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             turn: AtomicBool::new(false),
             reply_bytes: AtomicUsize::new(REPLY_BYTES_FIRST),
-            reads: Arc::new(Semaphore::new(reads_kib)),
-            reads_kib,
+            reads: ArcSwap::from_pointee(Reads::of(budget)),
             limits: ArcSwap::default(),
         })
+    }
+
+    fn budget(&self) -> u64 {
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    /// Changes the budget. Connections that hold more keep it until they need less; reads under way
+    /// count towards the budget that they began with.
+    pub fn set_budget(&self, budget: u64) {
+        self.budget.store(budget, Ordering::Relaxed);
+        self.reads.store(Arc::new(Reads::of(budget)));
     }
 
     pub fn limits(&self) -> OutputLimits {
@@ -70,20 +90,21 @@ impl ClientMemory {
     /// that sends much in its handshake. Without other connections there is room for all handshakes
     /// that are not long.
     pub fn has_no_room_for_tls(&self) -> bool {
-        self.used() + HANDSHAKE_MEMORY as u64 > self.budget / 8 * 5
+        self.used() + HANDSHAKE_MEMORY as u64 > self.budget() / 8 * 5
     }
 
     /// Returns true if a connection waits for memory that other connections hold or will soon hold.
     pub fn is_short(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) > 0 || self.used() > self.budget
+        self.waiting.load(Ordering::SeqCst) > 0 || self.used() > self.budget()
     }
 
     /// Acquires a permit to read rows of unknown size for this many commands. Its weight is their
     /// likely size.
     pub async fn reading(&self, commands: usize) -> Option<OwnedSemaphorePermit> {
         let likely = commands.saturating_mul(self.reply_bytes.load(Ordering::Relaxed).max(SMALL_REPLY_BYTES));
-        let weight = (likely >> 10).min(self.reads_kib) as u32;
-        self.reads.clone().acquire_many_owned(weight).await.ok()
+        let reads = self.reads.load_full();
+        let weight = (likely >> 10).min(reads.kib) as u32;
+        reads.permits.clone().acquire_many_owned(weight).await.ok()
     }
 
     /// Records the size of replies.
@@ -105,7 +126,7 @@ impl ClientMemory {
     }
 
     fn take(&self, bytes: u64) -> bool {
-        let taken = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.budget);
+        let taken = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.budget());
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, taken).is_ok()
     }
 }
@@ -154,7 +175,7 @@ impl Held {
             None => drop(self.memory.used.fetch_sub(self.bytes - bytes, Ordering::SeqCst)),
         }
         self.bytes = bytes;
-        if self.has_turn && (bytes == 0 || self.memory.used() <= self.memory.budget) {
+        if self.has_turn && (bytes == 0 || self.memory.used() <= self.memory.budget()) {
             self.has_turn = false;
             self.memory.turn.store(false, Ordering::SeqCst);
         }
@@ -222,6 +243,24 @@ mod tests {
         first.count(10);
         drop(third);
         assert_eq!(memory.used(), 10);
+    }
+
+    #[tokio::test]
+    async fn a_changed_budget_counts_from_then_on() {
+        let memory = ClientMemory::new(8 << 20);
+        let [mut first, mut second] = [(); 2].map(|()| Held::new(memory.clone()));
+        assert!(first.try_hold(6 << 20, false));
+        let read = memory.reading(1).await;
+        memory.set_budget(4 << 20);
+        assert!(memory.is_short());
+        assert!(!second.try_hold(1, false));
+        // It asks for all permits of the new budget, while a read of the old one is under way.
+        assert!(memory.reading(1 << 20).await.is_some());
+        drop(read);
+        first.count(1 << 20);
+        assert!(second.try_hold(3 << 20, false));
+        memory.set_budget(16 << 20);
+        assert!(first.try_hold(12 << 20, false));
     }
 
     #[test]

@@ -269,6 +269,15 @@ pub const READER_THREADS_MAX: usize = 512;
 /// Minimum of `raft_log_bytes`: sixteen files of a few hundred entries.
 const RAFT_LOG_BYTES_MIN: u64 = 4 << 20;
 
+/// Checks a value of `maxmemory`.
+pub fn check_maxmemory(bytes: u64) -> Result<(), String> {
+    if bytes < Budget::MAXMEMORY_MIN {
+        let why = "it bounds the whole process, and 0 does not mean that there is no limit";
+        return Err(format!("maxmemory is at least 64mb: {why}"));
+    }
+    Ok(())
+}
+
 impl Config {
     /// Returns the size of the Raft log for a store that configures none.
     pub fn default_raft_log_bytes(maxmemory: u64) -> u64 {
@@ -429,10 +438,7 @@ impl Config {
         if self.raft_log_bytes < RAFT_LOG_BYTES_MIN {
             return Err("raft-log-size must be at least 4 MiB".into());
         }
-        if self.maxmemory < Budget::MAXMEMORY_MIN {
-            let why = "it bounds the whole process, and 0 does not mean that there is no limit";
-            return Err(format!("maxmemory is at least 64mb: {why}"));
-        }
+        check_maxmemory(self.maxmemory)?;
         if self.reader_threads > READER_THREADS_MAX {
             return Err(format!("reader-threads must be 0 to {READER_THREADS_MAX}"));
         }

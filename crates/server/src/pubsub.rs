@@ -143,6 +143,11 @@ impl PubSub {
         &self.memory
     }
 
+    /// Changes the memory of messages, and of what clients cache and subscribe to.
+    pub fn set_message_budget(&self, bytes: u64) {
+        self.memory.set_most(bytes);
+    }
+
     /// Returns true if a client has a subscription of any kind.
     pub fn has_subscribers(&self) -> bool {
         self.names.load(Ordering::Relaxed) > 0

@@ -5,7 +5,10 @@
 //! allocates from it, so pages that a compaction freed can stay as long as its thread sleeps. The
 //! guard reads the resident set and returns all free pages whenever the set exceeds `maxmemory`.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::budget::LiveBudget;
 
 /// Time between two looks while the resident set exceeds three quarters of `maxmemory`.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -21,11 +24,11 @@ pub fn resident_bytes() -> u64 {
     pages.unwrap_or(0) * 4096
 }
 
-/// Returns free pages to the kernel while the resident set exceeds `maxmemory` bytes. Runs until
-/// the task is dropped.
-pub async fn guard(maxmemory: u64) {
+/// Returns free pages to the kernel while the resident set exceeds `maxmemory`. Runs until the task
+/// is dropped.
+pub async fn guard(budget: Arc<LiveBudget>) {
     loop {
-        let resident = resident_bytes();
+        let (resident, maxmemory) = (resident_bytes(), budget.maxmemory());
         if resident > maxmemory {
             // Returning pages takes milliseconds.
             let _ = tokio::task::spawn_blocking(allocator::return_free_pages).await;

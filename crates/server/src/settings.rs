@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use resp::Limits;
 
-use crate::config::Config;
+use crate::config::{check_maxmemory, Config};
 use crate::output_limits::{self, OutputLimits};
 use crate::pubsub::notices::Classes;
 use crate::secrets::HIDDEN;
@@ -38,6 +38,8 @@ pub struct Settings {
     pub tls: TlsSettings,
     pub protected_mode: bool,
     pub maxclients: usize,
+    /// Bytes of memory of the process.
+    pub maxmemory: u64,
     /// Seconds without a word after which a client is closed; 0 for never.
     pub timeout: u32,
     /// Seconds after which a client is closed that has not logged in; 0 for never.
@@ -124,7 +126,6 @@ impl Settings {
             ("databases", crate::DATABASES.to_string()),
             ("enable-debug-command", config.enable_debug_command.name().to_owned()),
             ("dir", config.dir.display().to_string()),
-            ("maxmemory", config.maxmemory.to_string()),
             ("maxmemory-policy", "noeviction".to_owned()),
             ("port", config.plain_port().to_string()),
             ("tls-cluster", yes_no(config.tls_cluster)),
@@ -154,6 +155,7 @@ impl Settings {
             tls: config.tls.clone(),
             protected_mode: config.protected_mode,
             maxclients: config.maxclients,
+            maxmemory: config.maxmemory,
             timeout: config.timeout,
             auth_timeout: config.auth_timeout,
             strangers_max: config.strangers_max,
@@ -187,6 +189,7 @@ impl Settings {
         all.push(("acllog-max-len", self.acllog_max_len.to_string()));
         all.push(("protected-mode", if self.protected_mode { "yes" } else { "no" }.to_owned()));
         all.push(("maxclients", self.maxclients.to_string()));
+        all.push(("maxmemory", self.maxmemory.to_string()));
         all.push(("timeout", self.timeout.to_string()));
         all.push(("auth-timeout", self.auth_timeout.to_string()));
         all.push(("maxclients-unauthenticated", self.strangers_max.to_string()));
@@ -263,6 +266,13 @@ impl Settings {
                 Some(max) => match u32::try_from(max) {
                     Ok(0) | Err(_) => return invalid("argument must be between 1 and 4294967295 inclusive"),
                     Ok(max) => self.maxclients = max as usize,
+                },
+            },
+            "maxmemory" => match types::parse_size(value) {
+                Err(_) => return invalid("argument must be a memory value"),
+                Ok(bytes) => match check_maxmemory(bytes) {
+                    Ok(()) => self.maxmemory = bytes,
+                    Err(why) => return invalid(&why),
                 },
             },
             "maxclients-unauthenticated" => match resp::parse_integer(value.as_bytes()).map(u32::try_from) {
@@ -359,6 +369,20 @@ mod tests {
             assert!(settings.all().contains(&("snapshot-rate", rate.to_string())));
         }
         assert!(matches!(settings.set("snapshot-rate", "fast"), Err(SettingError::Invalid(_))));
+    }
+
+    #[test]
+    fn memory_is_set_with_units_and_has_a_minimum() {
+        let mut settings = Settings::from_config(&Config::single("dir".into(), 7000));
+        for (value, bytes) in [("64mb", 64 << 20), ("1gb", 1 << 30), ("100000000", 100_000_000)] {
+            assert_eq!(settings.set("maxmemory", value), Ok(()));
+            assert_eq!(settings.maxmemory, bytes);
+            assert!(settings.all().contains(&("maxmemory", bytes.to_string())));
+        }
+        for value in ["0", "63mb", "-1", "much"] {
+            assert!(matches!(settings.set("maxmemory", value), Err(SettingError::Invalid(_))), "{value}");
+        }
+        assert_eq!(settings.maxmemory, 100_000_000);
     }
 
     #[test]

@@ -261,7 +261,7 @@ pub async fn run(
     tasks.spawn(expiry::run(store.expirer()));
     tasks.spawn(check_schedule::run(store.check_schedule()));
     tasks.spawn(watch_disk(store.clone()));
-    tasks.spawn(resident::guard(store.config.maxmemory));
+    tasks.spawn(resident::guard(store.budget.clone()));
     tasks.spawn(capability::run(store.measurer()));
     tasks.spawn(membership::heed_refusals(store.membership.clone(), store.ends.clone(), refused));
 

@@ -11,7 +11,7 @@ use types::{RegionDescriptor, Slot, StoreId, Version};
 use crate::access::Access;
 use crate::audit_queue::AuditQueue;
 use crate::blocked::Blocked;
-use crate::budget::Budget;
+use crate::budget::{Budget, LiveBudget};
 use crate::capability::{Measurer, OwnCapability};
 use crate::check_schedule::CheckSchedule;
 use crate::checkpoints::Checkpoints;
@@ -78,7 +78,7 @@ pub struct Store {
     pub notices: Arc<Notices>,
     /// The publications for the clients of other stores.
     pub spread: Arc<Spread>,
-    pub budget: Budget,
+    pub budget: Arc<LiveBudget>,
     pub metrics: Arc<Metrics>,
     /// The costs of this store's commands.
     pub statistics: Statistics,
@@ -219,7 +219,7 @@ impl Store {
             blocked: Arc::default(),
             client_memory,
             notices: Arc::new(notices),
-            budget,
+            budget: Arc::new(LiveBudget::new(config.maxmemory)),
             statistics,
             metrics,
             capability: Arc::new(OwnCapability::load(&config)),
@@ -238,11 +238,31 @@ impl Store {
         }
     }
 
+    /// Changes `maxmemory`. Parts that hold more than their new limit give it back as they go on.
+    ///
+    /// # Errors
+    /// If RocksDB refuses the sizes. Nothing is changed then.
+    pub fn set_maxmemory(&self, maxmemory: u64) -> Result<(), rocks::OptionError> {
+        let budget = Budget::of(maxmemory);
+        let told = self.rocksdb_changes.lock().clone();
+        let is_told =
+            |name: &str| told.contains(name) || self.config.rocksdb.iter().any(|(told, _)| told == name);
+        self.engine.rows().set_memory(budget.rows, budget.block_cache, &is_told)?;
+        self.budget.set(maxmemory);
+        self.levels.set_entry_budget(budget.entries);
+        self.client_memory.set_budget(budget.clients);
+        self.clients.pubsub.set_message_budget(budget.clients / 2);
+        self.transport.set_bytes(budget.messages);
+        self.tls.set_handshakes(budget.handshakes() as usize / HANDSHAKE_MEMORY);
+        tracing::info!(maxmemory, "maxmemory was changed until the next start or CONFIG REWRITE");
+        Ok(())
+    }
+
     /// Returns the parts that the threads of the groups need.
     pub fn executor(&self) -> Parts {
         Parts {
             config: self.config.clone(),
-            budget: self.budget,
+            budget: self.budget.clone(),
             regions: self.regions.clone(),
             engine: self.engine.clone(),
             cluster: self.cluster.clone(),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,7 +22,7 @@ pub struct Tls {
     peers: Option<(Arc<Certificates>, StoreId)>,
     /// The settings that are in force, and the times of their files.
     loaded: Mutex<Option<(TlsSettings, Vec<Option<SystemTime>>)>>,
-    handshakes: Arc<Semaphore>,
+    handshakes: ArcSwap<Semaphore>,
 }
 
 /// The place of a connection that is in its handshake. There are as many as memory permits.
@@ -38,8 +38,13 @@ impl Tls {
             offered: ArcSwapOption::empty(),
             peers: peers.map(|certificates| (certificates, this)),
             loaded: Mutex::new(None),
-            handshakes: Arc::new(Semaphore::new(handshakes)),
+            handshakes: ArcSwap::from_pointee(Semaphore::new(handshakes)),
         }
+    }
+
+    /// Changes the maximum number of handshakes at once. Those under way count towards the old one.
+    pub fn set_handshakes(&self, handshakes: usize) {
+        self.handshakes.store(Arc::new(Semaphore::new(handshakes)));
     }
 
     /// Reads the files of the settings, for new connections. An error changes nothing.
@@ -76,18 +81,18 @@ impl Tls {
     /// Waits for a place for a handshake, in the order of the calls. A port accepts no further
     /// connections meanwhile, so that they wait in the kernel's queue.
     pub async fn place(&self) -> Handshake {
-        let permit = self.handshakes.clone().acquire_owned().await;
+        let permit = self.handshakes.load_full().acquire_owned().await;
         Handshake { _permit: permit.expect("the semaphore is never closed") }
     }
 
     /// Returns true if there is no place for a further handshake.
     pub fn is_crowded(&self) -> bool {
-        self.handshakes.available_permits() == 0
+        self.handshakes.load().available_permits() == 0
     }
 
     /// Returns a place for a handshake, if there is one.
     pub fn place_now(&self) -> Option<Handshake> {
-        let permit = self.handshakes.clone().try_acquire_owned().ok()?;
+        let permit = self.handshakes.load_full().try_acquire_owned().ok()?;
         Some(Handshake { _permit: permit })
     }
 }

@@ -30,7 +30,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub struct Transport {
     links: RwLock<BTreeMap<StoreId, Arc<StoreLinks>>>,
     /// The limit of all lanes together, which is divided among them. Beyond its share a lane drops
     /// new messages.
-    bytes: u64,
+    bytes: AtomicU64,
     lane_bytes: LaneBytes,
 }
 
@@ -75,7 +75,7 @@ struct StoreLinks {
 impl Transport {
     /// Creates a transport without links.
     pub fn new(identity: Arc<Identity>, bytes: u64) -> Transport {
-        let (links, lane_bytes) = (RwLock::default(), LaneBytes::default());
+        let (links, lane_bytes, bytes) = (RwLock::default(), LaneBytes::default(), AtomicU64::new(bytes));
         Transport { identity, runtime: OnceLock::new(), links, bytes, lane_bytes }
     }
 
@@ -107,13 +107,20 @@ impl Transport {
     /// Returns the maximum bytes that may wait for one store's lane. The same limit applies to
     /// requests from that store.
     fn share(&self, others: usize) -> usize {
-        (self.bytes / (2 * others.max(1) as u64)).max(LANE_BYTES_MIN) as usize
+        (self.bytes.load(Ordering::Relaxed) / (2 * others.max(1) as u64)).max(LANE_BYTES_MIN) as usize
     }
 
     /// Returns the maximum bytes of one connection's requests in progress, or of its unprocessed
     /// messages.
     pub fn bytes_at_once(&self) -> usize {
         self.lane_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit of all lanes together.
+    pub fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        let links = self.links.read();
+        self.lane_bytes.store(self.share(links.len()), Ordering::Relaxed);
     }
 
     fn connect(&self, to: StoreId, address: SocketAddr) -> StoreLinks {

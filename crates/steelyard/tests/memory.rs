@@ -266,6 +266,37 @@ fn stores_that_were_away_or_are_slow_bring_nobody_out_of_bounds() {
     assert_bounded(&stores, 128 * MIB, "catching up");
 }
 
+/// Memory that `CONFIG SET maxmemory` takes back is given back, and its limit holds from then on. No
+/// write is lost, before and after more is given again.
+#[test]
+fn maxmemory_is_changed_while_the_store_runs() {
+    let _alone = alone();
+    let mut stores = start("512mb", &[("--rocksdb", "row_cache_bytes=1gb")]);
+    let address = stores.all[0].client;
+    let mut wire = Wire::open(address);
+    let write = || write_small(address, 40, 300 * MIB, 300_000, Duration::from_secs(60), false);
+    write();
+    let keys = wire.int(&["DBSIZE"]);
+    assert!(stores.all[0].rss() > bound(96 * MIB) + 32 * MIB, "the rest proves nothing");
+    let refused = wire.call(&["CONFIG", "SET", "timeout", "7", "maxmemory", "63mb"]);
+    assert!(format!("{refused:?}").contains("maxmemory is at least 64mb"), "{refused:?}");
+    wire.ok(&["CONFIG", "SET", "maxmemory", "96mb"]);
+    let info = wire.text(&["INFO", "memory"]).expect("a text");
+    assert!(info.contains(&format!("\r\nmaxmemory:{}\r\n", 96 * MIB)), "{info}");
+    eventually("memory is given back", || (stores.all[0].rss() <= bound(96 * MIB)).then_some(()));
+    stores.all[0].forget_peak();
+    write();
+    assert_bounded(&stores, 96 * MIB, "after memory was taken back");
+    wire.ok(&["CONFIG", "SET", "maxmemory", "256mb"]);
+    write();
+    assert_bounded(&stores, 256 * MIB, "after more memory was given");
+    assert!(wire.int(&["DBSIZE"]) >= keys);
+    let keys = wire.int(&["DBSIZE"]);
+    stores.all[0].kill();
+    stores.all[0].restart();
+    assert_eq!(Wire::open(stores.all[0].client).int(&["DBSIZE"]), keys);
+}
+
 #[test]
 fn a_maxmemory_that_leaves_nothing_is_refused() {
     let mut command = stores::steelyard();

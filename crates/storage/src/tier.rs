@@ -169,6 +169,13 @@ impl RamTier {
         self.share();
     }
 
+    /// Sets the maximum of the filter of rows. Returns true if the filter is larger. It should then be
+    /// [renewed](Self::renew_filter).
+    pub fn set_filter_bytes_max(&mut self, bytes_max: u64) -> bool {
+        self.filter.set_bytes_max(bytes_max);
+        self.filter.is_too_large()
+    }
+
     /// Drops the rows of the row cache and the known ranges, for measurements of flash.
     pub fn forget_clean(&mut self) {
         self.cache.remove_range((&[], &[0xff; 32]), 0, usize::MAX);
@@ -433,13 +440,15 @@ impl RamTier {
     }
 
     /// Forgets which rows are on flash, if the filter is crowded although flash has only about
-    /// `rows` rows. Returns true if they must be learnt again.
+    /// `rows` rows, or too large. Returns true if they must be learnt again.
     pub fn renew_filter(&mut self, rows: u64) -> bool {
         let is_garbage = self.filter.is_crowded() && rows < self.filter.used().rows / 2;
-        if is_garbage {
+        let is_renewed = is_garbage || self.filter.is_too_large();
+        if is_renewed {
             self.filter.renew(rows);
+            self.share();
         }
-        is_garbage
+        is_renewed
     }
 
     pub fn filter_use(&self) -> RowFilterUse {

@@ -463,6 +463,11 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
             return failed(named, "Unable to update TLS configuration. Check server logs.");
         }
     }
+    if settings.maxmemory != changed.maxmemory {
+        if let Err(error) = store.set_maxmemory(changed.maxmemory) {
+            return failed(b"maxmemory", &error.to_string());
+        }
+    }
     if changed.io_threads > 0 {
         store.loops.serve_with(changed.io_threads);
     }

@@ -122,8 +122,8 @@ fn write_section(store: &Store, section: &str, text: &mut String) {
                     field(&format!("{name}_bytes"), &(more as i64 - less as i64));
                 }
             }
-            field("maxmemory", &store.config.maxmemory);
-            field("maxmemory_human", &human(store.config.maxmemory));
+            field("maxmemory", &store.budget.maxmemory());
+            field("maxmemory_human", &human(store.budget.maxmemory()));
             field("maxmemory_policy", &"noeviction");
             field("number_of_cached_scripts", &store.scripts.count());
             let libraries = store.functions.known();

@@ -43,7 +43,7 @@ fn numbers(store: &Store) -> Vec<(&'static str, u64)> {
     let rows = store.engine.rows().ram_use();
     let keys: u64 = store.engine.key_counts().into_iter().map(|(_, (keys, _))| keys).sum();
     let mut numbers = vec![
-        ("maxmemory", store.config.maxmemory),
+        ("maxmemory", store.budget.maxmemory()),
         ("resident", resident),
         ("clients.normal", store.client_memory.used()),
         ("rows.dirty", rows.dirty_bytes),
@@ -66,7 +66,7 @@ fn numbers(store: &Store) -> Vec<(&'static str, u64)> {
 }
 
 fn doctor(store: &Store) -> String {
-    let (resident, maxmemory) = (resident_bytes(), store.config.maxmemory);
+    let (resident, maxmemory) = (resident_bytes(), store.budget.maxmemory());
     let mut findings = Vec::new();
     if resident > maxmemory / 100 * NEARLY_ALL_PERCENT {
         findings.push(format!(

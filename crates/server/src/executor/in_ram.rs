@@ -101,7 +101,7 @@ impl ApplyHandle {
 
     /// Returns the bytes of committed entries that may still be added to the queue.
     pub fn room(&self) -> u64 {
-        self.here.parts.budget.execution.saturating_sub(self.queue.bytes())
+        self.here.parts.budget.execution().saturating_sub(self.queue.bytes())
     }
 }
 

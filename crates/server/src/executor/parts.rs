@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use replica::EntryMemory;
 
 use crate::blocked::Blocked;
-use crate::budget::Budget;
+use crate::budget::LiveBudget;
 use crate::capability::LogClock;
 use crate::checkpoints::Checkpoints;
 use crate::cluster_state::ClusterState;
@@ -31,7 +31,7 @@ use crate::written_version::WrittenVersion;
 #[derive(Clone)]
 pub struct Parts {
     pub config: Arc<Config>,
-    pub budget: Budget,
+    pub budget: Arc<LiveBudget>,
     pub regions: Arc<Regions>,
     pub engine: Arc<Engine>,
     /// The state that the meta region's entries change.
@@ -76,6 +76,13 @@ impl Levels {
     /// Sets the counter of entries. The start calls this once.
     pub fn count_entries(&self, entries: Arc<EntryMemory>) {
         assert!(self.entries.set(entries).is_ok(), "there is one set of groups");
+    }
+
+    /// Changes the limit of the memory of entries.
+    pub fn set_entry_budget(&self, bytes: u64) {
+        if let Some(entries) = self.entries.get() {
+            entries.set_budget(bytes);
+        }
     }
 
     pub fn publish(&self, handed_out_bytes: u64, withheld_bytes: u64) {

@@ -31,7 +31,7 @@ pub fn run(parts: &Parts) {
 /// Returns false while the process holds more than `maxmemory`. A pass needs memory for what it
 /// reads ahead in each file.
 fn has_memory(parts: &Parts) -> bool {
-    resident_bytes() <= parts.config.maxmemory
+    resident_bytes() <= parts.budget.maxmemory()
 }
 
 fn learn_all(parts: &Parts) -> storage::Result<()> {

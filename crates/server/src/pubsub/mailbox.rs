@@ -30,12 +30,12 @@ pub struct MessageMemory {
     used: AtomicU64,
     /// The bytes above which subscribers that are behind are ended. At twice as many, no subscriber
     /// may have more than one message.
-    most: u64,
+    most: AtomicU64,
 }
 
 impl MessageMemory {
     pub fn new(clients: Arc<ClientMemory>, most: u64) -> Arc<MessageMemory> {
-        Arc::new(MessageMemory { clients, used: AtomicU64::new(0), most })
+        Arc::new(MessageMemory { clients, used: AtomicU64::new(0), most: AtomicU64::new(most) })
     }
 
     #[cfg(test)]
@@ -48,12 +48,16 @@ impl MessageMemory {
     }
 
     pub fn most(&self) -> u64 {
-        self.most
+        self.most.load(Ordering::Relaxed)
+    }
+
+    pub fn set_most(&self, most: u64) {
+        self.most.store(most, Ordering::Relaxed);
     }
 
     /// Returns true if publishers should wait until subscribers have taken messages.
     pub fn is_short(&self) -> bool {
-        self.used() > self.most
+        self.used() > self.most()
     }
 }
 
@@ -278,6 +282,6 @@ impl Mailbox {
         }
         let memory = &message.memory;
         let others = memory.used().saturating_sub(message.bytes() as u64);
-        others > memory.most && before > BEHIND_BYTES_MAX || others > 2 * memory.most && before > 0
+        others > memory.most() && before > BEHIND_BYTES_MAX || others > 2 * memory.most() && before > 0
     }
 }

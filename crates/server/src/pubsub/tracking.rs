@@ -106,7 +106,6 @@ pub struct Tracking {
     /// True if a client is to be told of changes.
     is_active: AtomicBool,
     keys_max: AtomicUsize,
-    bytes_max: u64,
     memory: Arc<MessageMemory>,
 }
 
@@ -119,7 +118,6 @@ impl Tracking {
             state: Mutex::default(),
             is_active: AtomicBool::new(false),
             keys_max: AtomicUsize::new(KEYS_MAX),
-            bytes_max: memory.most(),
             memory,
         }
     }
@@ -194,7 +192,7 @@ impl Tracking {
     /// Forgets keys while there are too many, and tells their clients.
     fn evict(&self, state: &mut State) {
         let most = self.keys_max.load(Ordering::Relaxed);
-        while most > 0 && state.keys.len() > most || state.bytes() > self.bytes_max {
+        while most > 0 && state.keys.len() > most || state.bytes() > self.memory.most() {
             // A key that is being read would be noted again.
             let is_idle = |readers: &BTreeMap<u64, Reads>| readers.values().all(|reads| reads.in_flight == 0);
             let idle = state.keys.iter().filter(|(_, readers)| is_idle(readers));

@@ -133,6 +133,14 @@ impl RowFilter {
         self.bytes
     }
 
+    pub fn set_bytes_max(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
+    }
+
+    pub fn is_too_large(&self) -> bool {
+        self.bytes > self.bytes_max
+    }
+
     /// Returns true if the row is certainly not on flash, unless a memtable determines it.
     pub fn excludes(&self, row: &[u8]) -> bool {
         let Some(slot) = rows::slot_of_key_row(row) else { return false };
