@@ -242,7 +242,7 @@ impl Exec<'_, '_> {
     /// memory their look-ups wait together.
     pub(crate) fn keys<'k>(&self, keys: impl Iterator<Item = &'k Bytes>) -> Vec<Key<'k>> {
         let keys: Vec<Key<'k>> = keys.map(|key| self.key(key)).collect();
-        if keys.len() > 1 {
+        if keys.len() > 1 && self.txn.is_worth_touching() {
             self.txn.touch(&keys.iter().map(|key| &key.meta_row[..]).collect::<Vec<_>>());
         }
         keys
@@ -259,7 +259,7 @@ impl Exec<'_, '_> {
         self.counting(false, part)
     }
 
-    /// Same as [`find`](Exec::find), but this is no use of the key: its idle time does not end.
+    /// Same as [`find`](Exec::find), but does not end the key's idle time.
     pub(crate) fn peek(&mut self, key: &Key<'_>) -> CommandResult<Option<Meta>> {
         let before = self.txn.peek(true);
         let found = self.find(key);
@@ -493,8 +493,8 @@ impl Exec<'_, '_> {
         self.txn.put(row, value);
     }
 
-    /// Same as [`put_element`](Exec::put_element), for a value of `len` bytes that is encoded when it
-    /// is needed.
+    /// Same as [`put_element`](Exec::put_element), for a value of `len` bytes that is encoded when
+    /// it is needed.
     pub(crate) fn put_unencoded_element(
         &mut self,
         key: &KeyRef<'_>,

@@ -241,7 +241,7 @@ fn watch(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut numbers = Vec::with_capacity(args.len() - 1);
     for key in &args[1..] {
         let key = exec.key(key);
-        exec.find(&key)?;
+        exec.peek(&key)?;
         let (number, now_ms) = (exec.seed, exec.now_ms);
         let number = exec.txn.state_mut().watches.add(WatchedKey::from(&*key), number, now_ms);
         numbers.push(Reply::Int(number as i64));
@@ -274,7 +274,7 @@ fn exec(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     for &WatchedArg { db, key, .. } in &watched {
         exec.db = db;
         let key = exec.key(key);
-        exec.find(&key)?;
+        exec.peek(&key)?;
     }
     let is_unchanged = watched.iter().all(|WatchedArg { db, key, number }| {
         let key = storage::KeyRef::new(*db, key);

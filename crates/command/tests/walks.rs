@@ -360,9 +360,9 @@ fn spop_empties_a_set_one_by_one() {
 }
 
 /// Every member of a large set has almost the same chance: among many picks, the counts of the
-/// members vary as they do by chance alone. The statistic is chi-squared, whose standard deviation is the
-/// square root of twice the number of members. A pick of the first member after a random hash, for
-/// comparison, has a value twice as large as the mean already at one pick per member.
+/// members vary as they do by chance alone. The statistic is chi-squared, whose standard deviation
+/// is the square root of twice the number of members. A pick of the first member after a random
+/// hash, for comparison, has a value twice as large as the mean already at one pick per member.
 #[test]
 fn random_picks_from_a_large_set_are_almost_uniform() {
     const SIZE: usize = 2000;

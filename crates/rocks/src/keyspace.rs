@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use rocksdb::{
     properties, Cache, ColumnFamilyDescriptor, ReadOptions, WriteBatch, DB,
     DEFAULT_COLUMN_FAMILY_NAME as DEFAULT_FAMILY,
@@ -35,6 +35,7 @@ use types::Slot;
 
 use crate::error::classify;
 use crate::flush::{self, Flusher};
+use crate::in_ram::InRam;
 use crate::options::{OptionError, Options, LEVELS};
 use crate::pace::{Debt, Pace};
 use crate::size;
@@ -151,83 +152,13 @@ pub struct View<'a> {
     reads: &'a ReadsUnderWay,
 }
 
-/// The rows in RAM at one moment. No row can be written while this is held.
-pub struct InRam<'a> {
-    tier: RwLockReadGuard<'a, RamTier>,
-    hits: &'a AtomicU64,
-}
-
 /// A row as [`Keyspace::fetch`] read it from flash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
     /// The row's value, or `None` if there is no such row.
     pub value: Option<Bytes>,
     /// The epoch of the RAM tier before flash was read.
-    epoch: u64,
-}
-
-impl InRam<'_> {
-    /// Returns the row's value. `Some(None)` means that there is no such row. `None` means that
-    /// only flash can tell.
-    pub fn get(&self, row: &[u8]) -> Option<Option<Bytes>> {
-        match self.tier.get(row) {
-            Found::Row(value) => {
-                self.hits.fetch_add(1, Ordering::Relaxed);
-                Some(value)
-            }
-            Found::OnFlash { .. } => None,
-        }
-    }
-
-    /// Same as [`get`](Self::get), but this is no use of the row.
-    pub fn peek(&self, row: &[u8]) -> Option<Option<Bytes>> {
-        match self.tier.peek(row) {
-            Found::Row(value) => Some(value),
-            Found::OnFlash { .. } => None,
-        }
-    }
-
-    /// See [`RamTier::idle_time`].
-    pub fn idle_time(&self, row: &[u8]) -> Option<Seconds> {
-        self.tier.idle_time(row)
-    }
-
-    /// See [`RamTier::forget_use`].
-    pub fn forget_use(&self, row: &[u8]) -> Seconds {
-        self.tier.forget_use(row)
-    }
-
-    /// See [`RamTier::touch`].
-    pub fn touch(&self, rows: &[&[u8]]) {
-        self.tier.touch(rows);
-    }
-
-    /// Same as [`get`](Self::get), with a row that was fetched from flash and counting no hit. The
-    /// fetched value is used if it is the value at this moment: no memtable has the row, and none
-    /// was dropped since the row was fetched.
-    pub fn get_or(&self, row: &[u8], fetched: Option<&Fetched>) -> Option<Option<Bytes>> {
-        let found = match fetched {
-            Some(Fetched { value, epoch }) => match self.tier.get_fetched(row, *epoch) {
-                Some(found) => found,
-                None => return Some(value.clone()),
-            },
-            None => self.tier.get(row),
-        };
-        match found {
-            Found::Row(value) => Some(value),
-            Found::OnFlash { .. } => None,
-        }
-    }
-
-    /// Visits the rows in `from..to`, and subtracts those that it examines, deleted ones included,
-    /// from `rows_left`. `visit` may look at rows of this moment.
-    ///
-    /// # Errors
-    /// [`NotInRam`](storage::StorageError::NotInRam) once only flash can tell which rows there are,
-    /// or if the scan is long. Rows before that place have been visited.
-    pub fn scan(&self, from: &[u8], to: &[u8], rows_left: &Cell<usize>, visit: &mut Visit<'_>) -> Result<()> {
-        self.tier.scan_known(from, to, rows_left, visit)
-    }
+    pub(crate) epoch: u64,
 }
 
 impl Keyspace {
@@ -320,13 +251,13 @@ impl Keyspace {
     /// Returns the rows in RAM at this moment. A command that holds this for all its look-ups sees
     /// one state.
     pub fn in_ram(&self) -> InRam<'_> {
-        InRam { tier: self.tier.read(), hits: &self.hits }
+        InRam::new(self.tier.read(), &self.hits)
     }
 
     /// Same as [`in_ram`](Self::in_ram), for a thread that holds the rows in RAM already. It does
     /// not wait for a writer that waits for this thread.
     pub fn in_ram_again(&self) -> InRam<'_> {
-        InRam { tier: self.tier.read_recursive(), hits: &self.hits }
+        InRam::new(self.tier.read_recursive(), &self.hits)
     }
 
     /// Writes the set atomically: first its ranges are deleted, then its rows are written. The set
@@ -374,13 +305,14 @@ impl Keyspace {
         Ok(())
     }
 
-    /// Changes the memory of rows and of blocks, in bytes. Options that `is_told` returns true for
-    /// keep their values. The sizes of levels and files stay as they are.
+    /// Changes the memory of rows and of blocks, in bytes. Blocks until the rows have given back
+    /// what is too much. Options for which `is_configured` is true keep their values. The sizes of
+    /// levels and files stay as they are.
     pub fn set_memory(
         &self,
         ram_bytes: u64,
         block_cache_bytes: u64,
-        is_told: &dyn Fn(&str) -> bool,
+        is_configured: &dyn Fn(&str) -> bool,
     ) -> std::result::Result<(), OptionError> {
         let changing = self.changing_options.lock();
         let options = self.options();
@@ -390,11 +322,14 @@ impl Keyspace {
             ("row_cache_bytes", fitted.row_cache_bytes),
             ("block_cache_size", block_cache_bytes),
         ];
-        pairs.retain(|(name, _)| !is_told(name));
+        pairs.retain(|(name, _)| !is_configured(name));
         let pairs: Vec<(String, String)> =
             pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect();
         let mut changed = options.changed(&pairs)?;
-        (changed.ram_bytes, changed.row_filter_bytes) = (fitted.ram_bytes, fitted.row_filter_bytes);
+        changed.ram_bytes = fitted.ram_bytes;
+        if !is_configured("row_filter_bytes") {
+            changed.row_filter_bytes = fitted.row_filter_bytes;
+        }
         self.apply_options(&options, changed)?;
         drop(changing);
         Ok(())
@@ -415,10 +350,12 @@ impl Keyspace {
         {
             let mut tier = self.tier.write();
             tier.set_bytes_max(changed.row_cache_bytes, changed.ram_bytes);
-            if tier.set_filter_bytes_max(changed.row_filter_bytes) {
-                tier.renew_filter(rows);
-            }
+            tier.set_filter_bytes_max(changed.row_filter_bytes, rows);
         }
+        // Step by step, so that nobody waits long for the tier.
+        while self.tier.write().evict() {}
+        let old_index = self.tier.write().shrink();
+        drop(old_index);
         *self.options.write() = Arc::new(changed);
         // A smaller memtable may be full.
         self.signal(&self.flush_due);
@@ -725,7 +662,7 @@ impl Keyspace {
     /// Same as [`get_if_in_ram`](Self::get_if_in_ram) but counts no hit, for callers that only
     /// decide whether to read the row.
     pub fn peek(&self, row: &[u8]) -> Option<Option<Bytes>> {
-        match self.tier.read().get(row) {
+        match self.tier.read().peek(row) {
             Found::Row(value) => Some(value),
             Found::OnFlash { .. } => None,
         }
@@ -734,6 +671,16 @@ impl Keyspace {
     /// Reads the current value of a row. A value from flash is kept in the row cache.
     pub fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
         let found = self.tier.read().get(row);
+        self.get_found(row, found, true)
+    }
+
+    /// Same as [`get`](Self::get), but does not end the row's idle time.
+    pub fn get_peeking(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        let found = self.tier.read().peek(row);
+        self.get_found(row, found, false)
+    }
+
+    fn get_found(&self, row: &[u8], found: Found, counts: bool) -> Result<Option<Bytes>> {
         let epoch = match found {
             Found::Row(value) => {
                 self.hits.fetch_add(1, Ordering::Relaxed);
@@ -746,7 +693,11 @@ impl Keyspace {
             let _read = self.reads.begin();
             self.db.get_pinned(row).map_err(classify)?.map(|value| Bytes::copy_from_slice(&value))
         };
-        self.tier.write().fill(&Bytes::copy_from_slice(row), &value, epoch);
+        let mut tier = self.tier.write();
+        tier.fill(&Bytes::copy_from_slice(row), &value, epoch);
+        if counts {
+            tier.get_fetched(row, epoch);
+        }
         Ok(value)
     }
 

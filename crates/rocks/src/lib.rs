@@ -6,6 +6,7 @@ pub mod bare;
 mod error;
 mod flush;
 pub mod freeze;
+mod in_ram;
 mod ingest;
 mod keyspace;
 mod manifest_edit;
@@ -18,7 +19,8 @@ mod stats;
 mod token_bucket;
 mod under_way;
 
-pub use keyspace::{Fetched, InRam, Keyspace, RamUse, Table, View};
+pub use in_ram::InRam;
+pub use keyspace::{Fetched, Keyspace, RamUse, Table, View};
 pub use options::{Compression, OptionError, Options};
 pub use pace::Debt;
 pub use stats::Stats;

@@ -167,6 +167,8 @@ impl Engine {
         let rows = OneMoment::new(self.rows.in_ram());
         let (mut answers, mut counts) = (vec![None; items.len()], KeyCounts::default());
         let now = (now, self.thresholds());
+        let commands = items.iter().map(|item| (item.spec, &item.args[..], item.db));
+        command::prefetch::touch(commands, &Txn::read_only(&rows, region.id()));
         // Those that may be refused come first, so that little work is done in vain.
         for is_bounded in [false, true] {
             for (item, answer) in items.iter().zip(&mut answers) {
@@ -572,11 +574,6 @@ impl<'a> OneMoment<'a> {
 }
 
 impl OneMoment<'_> {
-    /// Returns true if the row was not in RAM before the command.
-    fn was_fetched(&self, row: &[u8]) -> bool {
-        self.fetched.is_some_and(|fetched| fetched.contains_key(row))
-    }
-
     /// Returns a row that was found, and notes one that was not.
     fn take(&self, row: &[u8], found: Option<Option<Bytes>>) -> storage::Result<Option<Bytes>> {
         if self.refuses(row, found.as_ref()) {
@@ -605,17 +602,17 @@ impl Reader for OneMoment<'_> {
     }
 
     fn peek(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        match self.was_fetched(row) {
-            true => self.get(row),
-            false => self.take(row, self.in_ram.peek(row)),
-        }
+        let found = match self.fetched {
+            None => self.in_ram.peek(row),
+            Some(fetched) => self.in_ram.peek_or(row, fetched.get(row)),
+        };
+        self.take(row, found)
     }
 
     fn idle_time(&self, row: &[u8]) -> Option<u32> {
-        match self.was_fetched(row) {
-            true => Some(self.in_ram.forget_use(row)),
-            false => self.in_ram.idle_time(row),
-        }
+        let was_fetched = self.fetched.is_some_and(|fetched| fetched.contains_key(row));
+        // The row cache need not have taken the row.
+        self.in_ram.idle_time(row).or_else(|| was_fetched.then(|| self.in_ram.age()))
     }
 
     fn is_hasty(&self) -> bool {
@@ -624,6 +621,14 @@ impl Reader for OneMoment<'_> {
 
     fn touch(&self, rows: &[&[u8]]) {
         self.in_ram.touch(rows);
+    }
+
+    fn is_worth_touching(&self) -> bool {
+        self.in_ram.is_worth_touching()
+    }
+
+    fn look(&self, row: &[u8]) -> Option<Bytes> {
+        self.in_ram.look(row)
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
@@ -665,20 +670,12 @@ impl Reader for OneAfterTheOther<'_> {
 
     fn peek(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
         self.read.set(self.read.get() + 1);
-        let in_ram = self.rows.in_ram().peek(row);
-        match in_ram {
-            Some(value) => Ok(value),
-            None => {
-                let value = self.rows.get(row);
-                self.rows.in_ram().forget_use(row);
-                value
-            }
-        }
+        self.rows.get_peeking(row)
     }
 
     fn idle_time(&self, row: &[u8]) -> Option<u32> {
         let in_ram = self.rows.in_ram();
-        Some(in_ram.idle_time(row).unwrap_or_else(|| in_ram.forget_use(row)))
+        Some(in_ram.idle_time(row).unwrap_or_else(|| in_ram.age()))
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {
@@ -713,15 +710,23 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let idle = || number(engine.read_from_ram(region, &item("OBJECT IDLETIME k"), 1).unwrap());
-        let mut entry = Builder::new();
-        entry.push(0, false, &words("SET k v"));
-        entry.push(0, false, &words("OBJECT IDLETIME k"));
-        let mut txn = Txn::begin(engine.rows(), region.id()).unwrap();
-        apply(&entry.finish_as(NEWEST_VERSION, 1, 1), &mut txn, SlotRange::ALL).unwrap();
-        engine.write(txn.finish().0);
+        let execute = |line: &str| {
+            let mut entry = Builder::new();
+            entry.push(0, false, &words(line));
+            let mut txn = Txn::begin(engine.rows(), region.id()).unwrap();
+            let replies = apply(&entry.finish_as(NEWEST_VERSION, 1, 1), &mut txn, SlotRange::ALL).unwrap();
+            engine.write(txn.finish().0);
+            replies.into_iter().next().flatten().unwrap()
+        };
+        execute("SET k v");
         later(1000);
         assert!(idle() >= 999);
-        for line in ["TTL k", "TYPE k", "EXISTS k", "OBJECT ENCODING k", "OBJECT IDLETIME k"] {
+        // The result of an entry must not depend on the store.
+        assert_eq!(execute("OBJECT IDLETIME k"), Reply::Int(0));
+        assert!(idle() >= 999);
+        for line in
+            ["TTL k", "TYPE k", "EXISTS k", "OBJECT ENCODING k", "OBJECT IDLETIME k", "MEMORY USAGE k"]
+        {
             engine.read_from_ram(region, &item(line), 1).unwrap();
         }
         assert!(idle() >= 999);
@@ -735,13 +740,20 @@ mod tests {
             assert!(number(engine.read(region, &item("OBJECT IDLETIME k"), 1).unwrap()) >= 2999);
             assert!(idle() >= 2999);
         }
-        engine.rows().forget_clean_rows();
-        let rows = engine.read_with_fetched(region, &[item("OBJECT IDLETIME k")], 1, &HashMap::new()).rows;
-        let fetched = engine.rows().fetch(&rows).pop().unwrap().unwrap();
-        let fetched = HashMap::from([(rows[0].clone(), fetched)]);
-        let mut so_far = engine.read_with_fetched(region, &[item("OBJECT IDLETIME k")], 1, &fetched);
-        assert!(number(so_far.outcomes.pop().unwrap()) >= 2999);
-        assert!(idle() >= 2999);
+        // The same holds if it is fetched for the command, unless another one in the pipeline uses
+        // it.
+        for (line, least) in [("TTL k", 2999), ("OBJECT IDLETIME k", 2999), ("GET k", 0)] {
+            engine.rows().forget_clean_rows();
+            let items = [item(line), item("OBJECT IDLETIME k")];
+            let rows = engine.read_with_fetched(region, &items, 1, &HashMap::new()).rows;
+            let fetched = engine.rows().fetch(&rows).pop().unwrap().unwrap();
+            let fetched = HashMap::from([(rows[0].clone(), fetched)]);
+            let mut so_far = engine.read_with_fetched(region, &items, 1, &fetched);
+            let answer = number(so_far.outcomes.pop().unwrap());
+            assert!(answer >= least && (answer == 0) == (least == 0), "{line}: {answer}");
+            assert!((idle() == 0) == (least == 0), "{line}");
+        }
+        later(4000);
         engine.read_from_ram(region, &item("TOUCH k"), 1).unwrap();
         assert_eq!(idle(), 0);
     }

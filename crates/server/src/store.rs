@@ -58,6 +58,8 @@ pub struct Store {
     pub settings: Arc<RwLock<Settings>>,
     /// The options of RocksDB that `CONFIG SET` has changed.
     pub rocksdb_changes: Mutex<BTreeSet<String>>,
+    /// Held while settings are changed that wait for files or memory, one change at a time.
+    pub changing_settings: Mutex<()>,
     /// The initial layout of the cluster, as text.
     pub layout: String,
     pub membership: Arc<Membership>,
@@ -191,6 +193,7 @@ impl Store {
             id: config.store,
             settings: reach.settings.clone(),
             rocksdb_changes: Mutex::default(),
+            changing_settings: Mutex::default(),
             layout: dir.identity().layout.clone(),
             proposals: Proposals {
                 worker: loops.worker(),
@@ -238,23 +241,31 @@ impl Store {
         }
     }
 
-    /// Changes `maxmemory`. Parts that hold more than their new limit give it back as they go on.
+    /// Changes `maxmemory`. Blocks until the rows are within their new limit. The other parts that
+    /// hold more give it back as what they hold is used up.
     ///
     /// # Errors
     /// If RocksDB refuses the sizes. Nothing is changed then.
     pub fn set_maxmemory(&self, maxmemory: u64) -> Result<(), rocks::OptionError> {
         let budget = Budget::of(maxmemory);
-        let told = self.rocksdb_changes.lock().clone();
-        let is_told =
-            |name: &str| told.contains(name) || self.config.rocksdb.iter().any(|(told, _)| told == name);
-        self.engine.rows().set_memory(budget.rows, budget.block_cache, &is_told)?;
+        let changed = self.rocksdb_changes.lock().clone();
+        let is_configured =
+            |name: &str| changed.contains(name) || self.config.rocksdb.iter().any(|(other, _)| other == name);
+        self.engine.rows().set_memory(budget.rows, budget.block_cache, &is_configured)?;
+        let wanted = self.engine.rows().options().memory_bytes();
+        if wanted > maxmemory {
+            tracing::warn!(wanted, maxmemory, "RocksDB's options take more memory than maxmemory");
+        }
         self.budget.set(maxmemory);
         self.levels.set_entry_budget(budget.entries);
         self.client_memory.set_budget(budget.clients);
         self.clients.pubsub.set_message_budget(budget.clients / 2);
         self.transport.set_bytes(budget.messages);
         self.tls.set_handshakes(budget.handshakes() as usize / HANDSHAKE_MEMORY);
-        tracing::info!(maxmemory, "maxmemory was changed until the next start or CONFIG REWRITE");
+        tracing::info!(
+            maxmemory,
+            "maxmemory was changed until the next start, unless CONFIG REWRITE saves it"
+        );
         Ok(())
     }
 

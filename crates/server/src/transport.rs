@@ -95,8 +95,8 @@ impl Transport {
         let Some(runtime) = self.runtime.get() else { return };
         let _runtime = runtime.enter();
         let others = members.iter().filter(|(to, _)| *to != self.identity.store).count();
-        self.lane_bytes.store(self.share(others), Ordering::Relaxed);
         let mut links = self.links.write();
+        self.lane_bytes.store(self.share(others), Ordering::Relaxed);
         let mut previous = std::mem::take(&mut *links);
         for (to, address) in members.into_iter().filter(|(to, _)| *to != self.identity.store) {
             let kept = previous.remove(&to).filter(|links| links.address == address);
@@ -116,10 +116,11 @@ impl Transport {
         self.lane_bytes.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit of all lanes together.
+    /// Changes the limit of all lanes together. Connections from other stores keep the limit with
+    /// which they began.
     pub fn set_bytes(&self, bytes: u64) {
+        let links = self.links.write();
         self.bytes.store(bytes, Ordering::Relaxed);
-        let links = self.links.read();
         self.lane_bytes.store(self.share(links.len()), Ordering::Relaxed);
     }
 

@@ -266,8 +266,8 @@ fn stores_that_were_away_or_are_slow_bring_nobody_out_of_bounds() {
     assert_bounded(&stores, 128 * MIB, "catching up");
 }
 
-/// Memory that `CONFIG SET maxmemory` takes back is given back, and its limit holds from then on. No
-/// write is lost, before and after more is given again.
+/// Memory that `CONFIG SET maxmemory` takes back is given back, and its limit holds from then on.
+/// No write is lost, before and after more is given again.
 #[test]
 fn maxmemory_is_changed_while_the_store_runs() {
     let _alone = alone();
@@ -280,6 +280,7 @@ fn maxmemory_is_changed_while_the_store_runs() {
     assert!(stores.all[0].rss() > bound(96 * MIB) + 32 * MIB, "the rest proves nothing");
     let refused = wire.call(&["CONFIG", "SET", "timeout", "7", "maxmemory", "63mb"]);
     assert!(format!("{refused:?}").contains("maxmemory is at least 64mb"), "{refused:?}");
+    assert!(wire.text(&["INFO", "memory"]).expect("a text").contains("\r\nmaxmemory:536870912\r\n"));
     wire.ok(&["CONFIG", "SET", "maxmemory", "96mb"]);
     let info = wire.text(&["INFO", "memory"]).expect("a text");
     assert!(info.contains(&format!("\r\nmaxmemory:{}\r\n", 96 * MIB)), "{info}");

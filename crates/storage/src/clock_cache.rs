@@ -125,6 +125,16 @@ impl<E: Entry> Clock<E> {
         self.bytes_max = bytes_max;
     }
 
+    pub fn is_over(&self) -> bool {
+        self.bytes > self.bytes_max
+    }
+
+    /// Returns the cache, and leaves an empty one with the same budget in its place.
+    pub fn replace(&mut self) -> Clock<E> {
+        let bytes_max = self.bytes_max;
+        std::mem::replace(self, Clock::new(bytes_max))
+    }
+
     /// Returns true if an entry of this size may be added.
     pub fn admits(&self, bytes: u64) -> bool {
         bytes <= self.bytes_max / BUDGET_PART_MAX

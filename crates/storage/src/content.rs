@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-/// A value that a batch encodes when it is read, or when the batch ends. So a row that many commands
-/// of a batch change is decoded and encoded once.
+/// A value that a batch encodes when it is read, or when the batch ends. So a row that many
+/// commands of a batch change is decoded and encoded once.
 pub trait Unencoded: Any {
     /// Returns the row's value.
     fn encode(&self) -> Bytes;

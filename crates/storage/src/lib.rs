@@ -67,13 +67,24 @@ pub trait Reader {
     /// Visits the rows in `from..to` in ascending order until `visit` breaks.
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()>;
 
-    /// Hints that these rows are about to be read. A reader in memory looks them up together, so that
-    /// its look-ups wait for memory at the same time.
+    /// Hints that these rows are about to be read. A reader in memory looks them up together, so
+    /// that its look-ups wait for memory at the same time.
     fn touch(&self, rows: &[&[u8]]) {
         let _ = rows;
     }
 
-    /// Same as [`get`](Reader::get), but this is no use of the row for its idle time.
+    /// Returns true if such hints pay.
+    fn is_worth_touching(&self) -> bool {
+        false
+    }
+
+    /// Returns the value of a row if it is in memory. This has no effect on anything.
+    fn look(&self, row: &[u8]) -> Option<Bytes> {
+        let _ = row;
+        None
+    }
+
+    /// Same as [`get`](Reader::get), but does not end the row's idle time.
     fn peek(&self, row: &[u8]) -> Result<Option<Bytes>> {
         self.get(row)
     }

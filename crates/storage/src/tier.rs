@@ -60,6 +60,8 @@ pub use row_cache::CACHE_ENTRY_OVERHEAD_BYTES;
 use row_filter::RowFilter;
 pub use row_filter::{RowFilterUse, RowHash, Unlearnt};
 
+/// Number of rows from which a memtable is not all in the processor's cache.
+const TOUCHED_ROWS_MIN: usize = 2048;
 /// Maximum number of row cache places that one settling step examines for a deleted range.
 const CACHE_PLACES_PER_STEP: usize = 4096;
 /// Maximum number of known ranges that one settling step forgets for a deleted range.
@@ -169,11 +171,27 @@ impl RamTier {
         self.share();
     }
 
-    /// Sets the maximum of the filter of rows. Returns true if the filter is larger. It should then be
-    /// [renewed](Self::renew_filter).
-    pub fn set_filter_bytes_max(&mut self, bytes_max: u64) -> bool {
-        self.filter.set_bytes_max(bytes_max);
-        self.filter.is_too_large()
+    /// Sets the maximum of the filter of rows. A filter that takes more, or that may at last be
+    /// large enough for the rows that it knows, is made again for about `rows` rows, which must be
+    /// learnt.
+    pub fn set_filter_bytes_max(&mut self, bytes_max: u64, rows: u64) {
+        let may_grow = self.filter.set_bytes_max(bytes_max);
+        if self.filter.is_too_large() || may_grow && self.filter.is_crowded() {
+            self.filter.renew(rows);
+            self.share();
+        }
+    }
+
+    /// Takes a step towards the budget of the row cache. Returns false once the cache is within it.
+    pub fn evict(&mut self) -> bool {
+        self.share();
+        self.cache.is_over()
+    }
+
+    /// Gives back the memory of an index of the row cache that has become far too large. The result
+    /// is to be dropped where that may take long.
+    pub fn shrink(&mut self) -> impl Send + use<> {
+        self.cache.shrink()
     }
 
     /// Drops the rows of the row cache and the known ranges, for measurements of flash.
@@ -207,23 +225,27 @@ impl RamTier {
         self.found_in_ram(row, found.or_else(|| self.cache.get(row, now)))
     }
 
-    /// Same as [`get`](Self::get), but this is no use of the row.
+    /// Same as [`get`](Self::get), but does not end the row's idle time.
     pub fn peek(&self, row: &[u8]) -> Found {
         self.found_in_ram(row, self.in_memtables(row).or_else(|| self.cache.peek(row)))
     }
 
-    /// Returns the time since the last use of a row; `None` if RAM does not have the row.
+    /// Returns the value of a row if RAM has it. This has no effect on anything.
+    pub fn look(&self, row: &[u8]) -> Option<Bytes> {
+        self.in_memtables(row).or_else(|| self.cache.look(row)).flatten()
+    }
+
+    /// Returns the time since the tier was created.
+    pub fn age(&self) -> Seconds {
+        self.now()
+    }
+
+    /// Returns the time since the last use of a row; `None` if RAM does not have the row. A row
+    /// that was fetched from flash and not used since has the tier's age.
     pub fn idle_time(&self, row: &[u8]) -> Option<Seconds> {
         let in_memtables = self.tables().find_map(|table| table.last_use(row));
         let last_use = in_memtables.or_else(|| self.cache.last_use(row))?;
         Some(self.now().saturating_sub(last_use))
-    }
-
-    /// Forgets when a row was last used that was only fetched from flash. Returns the age of the
-    /// tier, which is its idle time then.
-    pub fn forget_use(&self, row: &[u8]) -> Seconds {
-        self.cache.forget_use(row);
-        self.now()
     }
 
     fn found_in_ram(&self, row: &[u8], found: Option<Option<Bytes>>) -> Found {
@@ -234,6 +256,12 @@ impl RamTier {
         }
     }
 
+    /// Returns true if look-ups in the active memtable wait for memory. A small one is in the
+    /// processor's cache.
+    pub fn is_worth_touching(&self) -> bool {
+        self.active.len() >= TOUCHED_ROWS_MIN
+    }
+
     /// Brings the rows that the active memtable has into the processor's cache, for look-ups that
     /// follow.
     pub fn touch(&self, rows: &[&[u8]]) {
@@ -241,13 +269,26 @@ impl RamTier {
     }
 
     /// Same as [`get`](Self::get) for a caller that has read the row from flash in the given epoch.
-    /// Returns `None` if that value is the present one. The look-up counts as no use of the row:
-    /// otherwise a row that is read once would be used twice.
+    /// Returns `None` if that value is the present one. For the row cache the look-up does not
+    /// count as a use: otherwise a row that is read once would be used twice.
     pub fn get_fetched(&self, row: &[u8], epoch: u64) -> Option<Found> {
+        let now = self.now();
+        match self.first_of_memtables(|table| table.get_for_use(row, now)) {
+            Some(value) => Some(Found::Row(value)),
+            None if epoch == self.epoch => {
+                self.cache.note_use(row, now);
+                None
+            }
+            None => Some(self.get(row)),
+        }
+    }
+
+    /// Same as [`get_fetched`](Self::get_fetched), but does not end the row's idle time.
+    pub fn peek_fetched(&self, row: &[u8], epoch: u64) -> Option<Found> {
         match self.in_memtables(row) {
             Some(value) => Some(Found::Row(value)),
             None if epoch == self.epoch => None,
-            None => Some(self.get(row)),
+            None => Some(self.peek(row)),
         }
     }
 
@@ -255,7 +296,7 @@ impl RamTier {
         self.first_of_memtables(|table| table.get(row))
     }
 
-    /// Returns what the newest memtable has to say that says something.
+    /// Returns the first result of a look at the memtables, from the newest down.
     fn first_of_memtables<T>(&self, look: impl Fn(&Memtable) -> Option<T>) -> Option<T> {
         if Failpoint::OldestFirst.is_on() {
             return self.frozen.iter().map(|table| &**table).chain([&self.active]).find_map(look);
@@ -274,12 +315,12 @@ impl RamTier {
     }
 
     /// Caches a value read from flash in the given epoch, if it is certain to be current. Returns
-    /// true if it was cached.
+    /// true if it was cached. The row counts as not used, until it is looked up.
     pub fn fill(&mut self, row: &Bytes, value: &Option<Bytes>, epoch: u64) -> bool {
         let is_of_now = epoch == self.epoch || Failpoint::StaleFill.is_on();
         let holds = is_of_now && self.in_memtables(row).is_none();
         if holds {
-            self.cache.put(row, value, self.now());
+            self.cache.put(row, value, 0);
         }
         holds
     }
@@ -440,15 +481,13 @@ impl RamTier {
     }
 
     /// Forgets which rows are on flash, if the filter is crowded although flash has only about
-    /// `rows` rows, or too large. Returns true if they must be learnt again.
+    /// `rows` rows. Returns true if they must be learnt again.
     pub fn renew_filter(&mut self, rows: u64) -> bool {
         let is_garbage = self.filter.is_crowded() && rows < self.filter.used().rows / 2;
-        let is_renewed = is_garbage || self.filter.is_too_large();
-        if is_renewed {
+        if is_garbage {
             self.filter.renew(rows);
-            self.share();
         }
-        is_renewed
+        is_garbage
     }
 
     pub fn filter_use(&self) -> RowFilterUse {

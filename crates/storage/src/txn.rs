@@ -79,7 +79,7 @@ pub struct Txn<'a> {
     counts: KeyCounts,
     /// True if look-ups of keys are counted as those of reads.
     counts_lookups: bool,
-    /// True if look-ups are no uses of the rows for their idle times.
+    /// True if look-ups do not end the idle times of the rows.
     peeks: bool,
     /// The record of the writes that may be undone.
     undo: Option<Undo>,
@@ -248,7 +248,7 @@ impl<'a> Txn<'a> {
         std::mem::replace(&mut self.counts_lookups, counts)
     }
 
-    /// Sets whether the look-ups that follow are no uses of the rows for their idle times. Returns
+    /// Sets whether the look-ups that follow leave the idle times of the rows as they are. Returns
     /// the value before.
     pub fn peek(&mut self, peeks: bool) -> bool {
         std::mem::replace(&mut self.peeks, peeks)
@@ -324,12 +324,17 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Returns the value of a row if that is known in memory. Not for rows of packed collections.
+    /// Returns the value of a row if it is in memory. Not for rows of packed collections.
     pub fn look(&self, row: &[u8]) -> Option<Bytes> {
         match self.rows.get(row) {
             Some(written) => written.value().clone(),
-            None => self.reader.peek(row).ok().flatten(),
+            None => self.reader.look(row),
         }
+    }
+
+    /// Returns true if [`touch`](Txn::touch) pays.
+    pub fn is_worth_touching(&self) -> bool {
+        self.reader.is_worth_touching()
     }
 
     /// Hints that these rows are about to be read, or written.
@@ -649,10 +654,6 @@ impl Reader for Txn<'_> {
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         Txn::scan(self, from, to, visit)
-    }
-
-    fn touch(&self, rows: &[&[u8]]) {
-        Txn::touch(self, rows);
     }
 
     fn is_hasty(&self) -> bool {

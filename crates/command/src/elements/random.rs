@@ -7,10 +7,10 @@
 //! rows, whatever the size.
 //!
 //! A part with [`PART_ROWS_SURE`] elements or more is always accepted. Its elements are picked less
-//! often than others: 3% of all elements, by about a tenth. (Redis picks one of 15
-//! neighbours in its hash table, and so some members twice as often as others.) Only names that were
-//! chosen for their hashes can make it less fair: of a part with more than [`PART_ROWS_MAX`]
-//! elements, the first element at or after a random hash is picked.
+//! often than others: 3% of all elements, by about a tenth. (Redis picks one of 15 neighbours in
+//! its hash table, and so some members twice as often as others.) Only names that were chosen for
+//! their hashes can make it less fair: of a part with more than [`PART_ROWS_MAX`] elements, the
+//! first element at or after a random hash is picked.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -185,7 +185,8 @@ impl Found {
     }
 }
 
-/// Picks `count` different elements, or all if there are fewer. Many elements are picked in one pass over the collection.
+/// Picks `count` different elements, or all if there are fewer. Many elements are picked in one
+/// pass over the collection.
 pub(crate) fn pick_distinct(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,

@@ -365,12 +365,19 @@ fn rewrite(store: &Store) -> (Reply, AuditOutcome) {
     }
 }
 
-/// The options of RocksDB among settings, with their values, and the other settings.
-type Checked = (Vec<(String, String)>, Vec<Bytes>);
+/// Settings that were checked.
+#[derive(Default)]
+struct Checked {
+    /// The options of RocksDB, with their values.
+    options: Vec<(String, String)>,
+    others: Vec<Bytes>,
+    /// The value of `maxmemory` afterwards.
+    maxmemory: u64,
+}
 
 /// Checks settings as far as that is possible before they are changed.
 fn check_all(store: &Store, pairs: &[Bytes]) -> Result<Checked, Reply> {
-    let (mut options, mut others): Checked = Default::default();
+    let Checked { mut options, mut others, .. } = Checked::default();
     for pair in pairs.chunks(2) {
         let Some(name) = rocksdb_name(&pair[0]) else {
             others.extend_from_slice(pair);
@@ -389,13 +396,12 @@ fn check_all(store: &Store, pairs: &[Bytes]) -> Result<Checked, Reply> {
     }
     let mut probe = store.settings.read().clone();
     change(&mut probe, &others)?;
-    match options.is_empty() {
-        true => Ok((options, others)),
-        false => match store.engine.rows().options().changed(&options) {
-            Ok(_) => Ok((options, others)),
-            Err(error) => Err(bad_option(&error, &options)),
-        },
+    if !options.is_empty() {
+        if let Err(error) = store.engine.rows().options().changed(&options) {
+            return Err(bad_option(&error, &options));
+        }
     }
+    Ok(Checked { options, others, maxmemory: probe.maxmemory })
 }
 
 /// Returns the error of `CONFIG SET` for options that RocksDB cannot have.
@@ -409,8 +415,9 @@ fn bad_option(error: &OptionError, options: &[(String, String)]) -> Reply {
 
 fn set_all(store: &Store, pairs: &[Bytes]) -> (Reply, AuditOutcome) {
     let refused = |error| (error, AuditOutcome::Refused);
+    let _one_at_a_time = store.changing_settings.lock();
     // All are checked before anything changes.
-    let (options, others) = match check_all(store, pairs) {
+    let Checked { options, others, maxmemory } = match check_all(store, pairs) {
         Ok(checked) => checked,
         Err(error) => return refused(error),
     };
@@ -428,7 +435,20 @@ fn set_all(store: &Store, pairs: &[Bytes]) -> (Reply, AuditOutcome) {
         );
         store.rocksdb_changes.lock().insert(name);
     }
+    // This waits for files, so it does not belong under the lock of the settings.
+    let before = store.budget.maxmemory();
+    if maxmemory != before {
+        if let Err(error) = store.set_maxmemory(maxmemory) {
+            let outcome = if has_changed { AuditOutcome::Unknown } else { AuditOutcome::Refused };
+            return (failed(b"maxmemory", &error.to_string()), outcome);
+        }
+    }
     let reply = set(store, &others);
+    if maxmemory != before && reply != Reply::OK {
+        if let Err(error) = store.set_maxmemory(before) {
+            tracing::warn!(%error, "maxmemory could not be changed back");
+        }
+    }
     let outcome = match has_changed {
         _ if reply == Reply::OK => AuditOutcome::Done,
         true => AuditOutcome::Unknown,
@@ -448,7 +468,7 @@ pub fn failed(name: &[u8], why: &str) -> Reply {
     Reply::error(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
 }
 
-/// Changes all of the settings, or none.
+/// Changes all of the settings, or none, but for the options of RocksDB and the memory.
 fn set(store: &Store, pairs: &[Bytes]) -> Reply {
     let mut settings = store.settings.write();
     let mut changed = settings.clone();
@@ -461,11 +481,6 @@ fn set(store: &Store, pairs: &[Bytes]) -> Reply {
             let named = pairs.chunks(2).find(|pair| pair[0].to_ascii_lowercase().starts_with(b"tls-"));
             let named = named.map_or(&b"tls-cert-file"[..], |pair| &pair[0]);
             return failed(named, "Unable to update TLS configuration. Check server logs.");
-        }
-    }
-    if settings.maxmemory != changed.maxmemory {
-        if let Err(error) = store.set_maxmemory(changed.maxmemory) {
-            return failed(b"maxmemory", &error.to_string());
         }
     }
     if changed.io_threads > 0 {

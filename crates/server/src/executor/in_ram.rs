@@ -226,8 +226,12 @@ impl Reader for RamRows<'_> {
         self.in_ram().touch(rows);
     }
 
-    fn peek(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        self.in_ram().peek(row).ok_or(StorageError::NotInRam)
+    fn is_worth_touching(&self) -> bool {
+        self.in_ram().is_worth_touching()
+    }
+
+    fn look(&self, row: &[u8]) -> Option<Bytes> {
+        self.in_ram().look(row)
     }
 }
 

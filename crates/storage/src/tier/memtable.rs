@@ -13,7 +13,7 @@ use crate::{Result, Visit, WriteSet};
 
 /// Estimated memory that a row takes in addition to its key and value, in bytes: its entries in the
 /// map and two reference counts.
-const ROW_OVERHEAD_BYTES: u64 = 264;
+const ROW_OVERHEAD_BYTES: u64 = 272;
 
 /// The newest value of each row written since the memtable was created, and the ranges deleted
 /// since then.
@@ -167,8 +167,9 @@ impl Memtable {
         self.rows.map().uses_behind(after)
     }
 
-    /// Applies the write set at a time. The deletion of a row leaves no trace if `is_absent_below` is true
-    /// for it: neither flash nor an older memtable has the row or deletes it.
+    /// Applies the write set, at the present time. The deletion of a row leaves no trace if
+    /// `is_absent_below` is true for it: neither flash nor an older memtable has the row or deletes
+    /// it.
     pub(super) fn write(&mut self, writes: WriteSet, now: Seconds, is_absent_below: impl Fn(&[u8]) -> bool) {
         for (from, to) in &writes.ranges_deleted {
             self.delete_range(from, to);

@@ -9,7 +9,12 @@ use super::last_use::{LastUse, Seconds};
 use crate::clock_cache::{self, Clock};
 
 /// Estimated memory that an entry takes in addition to its key and value, in bytes.
-pub const CACHE_ENTRY_OVERHEAD_BYTES: u64 = 192;
+pub const CACHE_ENTRY_OVERHEAD_BYTES: u64 = 200;
+
+/// Minimum number of places of an index for which a smaller one is worth the work.
+const INDEX_PLACES_MIN: usize = 1 << 16;
+/// Maximum number of rows that are moved to a smaller index, which takes some tens of milliseconds.
+const ROWS_MOVED_MAX: usize = 1 << 18;
 
 #[derive(Debug)]
 struct Entry {
@@ -55,6 +60,34 @@ impl RowCache {
         self.clock.bytes()
     }
 
+    pub fn is_over(&self) -> bool {
+        self.clock.is_over()
+    }
+
+    /// Returns an index in place of one that has room for many times the rows that the cache holds.
+    /// The old index is returned, because dropping it may take long. Of very many rows only some
+    /// are kept, because moving them takes time.
+    pub fn shrink(&mut self) -> Option<RowCache> {
+        let (places, rows) = (self.clock.places(), self.table.len());
+        if places < INDEX_PLACES_MIN || rows > places / 4 {
+            return None;
+        }
+        let mut old = RowCache {
+            hash_seed: self.hash_seed,
+            table: std::mem::take(&mut self.table),
+            clock: self.clock.replace(),
+        };
+        for place in 0..places {
+            if self.table.len() == ROWS_MOVED_MAX {
+                break;
+            }
+            if let Some(Entry { last_use, row, value, .. }) = old.clock.remove(place) {
+                self.put(&row, &value, last_use.get());
+            }
+        }
+        Some(old)
+    }
+
     /// Sets the budget in bytes. Rows beyond it are evicted step by step, by this call and later
     /// ones.
     pub fn set_bytes_max(&mut self, bytes_max: u64) {
@@ -65,14 +98,18 @@ impl RowCache {
     /// Returns the row's value: `None` if the row is not cached, `Some(None)` if it is known not to
     /// exist.
     pub fn get(&self, row: &[u8], now: Seconds) -> Option<Option<Bytes>> {
-        let place = self.find(self.hash(row), row)?;
-        let entry = self.clock.get_for_use(place)?;
+        let entry = self.entry_for_use(row)?;
         entry.last_use.note(now);
         Some(entry.value.clone())
     }
 
-    /// Same as [`get`](Self::get), but this is no use of the row.
+    /// Same as [`get`](Self::get), but does not end the row's idle time.
     pub fn peek(&self, row: &[u8]) -> Option<Option<Bytes>> {
+        self.entry_for_use(row).map(|entry| entry.value.clone())
+    }
+
+    /// Same as [`get`](Self::get), but has no effect on anything.
+    pub fn look(&self, row: &[u8]) -> Option<Option<Bytes>> {
         self.entry(row).map(|entry| entry.value.clone())
     }
 
@@ -80,11 +117,15 @@ impl RowCache {
         self.entry(row).map(|entry| entry.last_use.get())
     }
 
-    /// Forgets when the row was last used.
-    pub fn forget_use(&self, row: &[u8]) {
+    /// Ends the idle time of a row, which is not looked up in the cache itself.
+    pub fn note_use(&self, row: &[u8], now: Seconds) {
         if let Some(entry) = self.entry(row) {
-            entry.last_use.note(0);
+            entry.last_use.note(now);
         }
+    }
+
+    fn entry_for_use(&self, row: &[u8]) -> Option<&Entry> {
+        self.clock.get_for_use(self.find(self.hash(row), row)?)
     }
 
     fn entry(&self, row: &[u8]) -> Option<&Entry> {

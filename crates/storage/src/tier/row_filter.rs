@@ -133,8 +133,9 @@ impl RowFilter {
         self.bytes
     }
 
-    pub fn set_bytes_max(&mut self, bytes_max: u64) {
-        self.bytes_max = bytes_max;
+    /// Sets the maximum, and returns true if it was lower before.
+    pub fn set_bytes_max(&mut self, bytes_max: u64) -> bool {
+        std::mem::replace(&mut self.bytes_max, bytes_max) < bytes_max
     }
 
     pub fn is_too_large(&self) -> bool {

@@ -3,17 +3,17 @@
 //! ```text
 //!  hash of the row ─▶ index ─▶ place ─▶ row and value                       look-up, overwrite
 //!  slot ─▶ page ─▶ tree of (first 16 bytes, row) ─┬▶ place                  range
-//!                                                 └▶ part: tree of (16 bytes of the sub-key, row) ─▶ place
+//!                                                 └▶ part: (sub-key, row) ─▶ place
 //! ```
 //!
 //! Overwrites leave the trees unchanged. A row begins with its slot, database and the hash of its
 //! key, so its first 16 bytes almost always decide a comparison. The trees store them as one
 //! integer. There is one tree per page of slots, which keeps the trees low.
 //!
-//! The elements of a collection all begin with the same bytes, and so do the nodes of its tree. Such
-//! rows are a *part*. A page's tree has only these bytes of a part. The part itself has an index of
-//! its rows, which compares what follows the common bytes: the hash of an element's name, or a
-//! node's number. No other row lies among the rows of a part.
+//! The elements of a collection all begin with the same bytes, and so do the nodes of its tree.
+//! Such rows are a *part*. A page's tree has only these bytes of a part. The part itself has an
+//! index of its rows, which compares what follows the common bytes: the hash of an element's name,
+//! or a node's number. No other row lies among the rows of a part.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -65,8 +65,8 @@ impl Row {
     }
 }
 
-/// Estimated memory of a part without its rows and its common bytes, in bytes: an entry in its page's
-/// tree, its place, and an allocation.
+/// Estimated memory of a part without its rows and its common bytes, in bytes: an entry in its
+/// page's tree, its place, and an allocation.
 const PART_BYTES: usize = 160;
 /// Estimated memory of a part's tree with one node, in bytes.
 const PART_TREE_BYTES: usize = 600;
@@ -405,7 +405,7 @@ impl RowMap {
                 let part = match page.get(&Probe::new(&row[..common]) as &dyn Ordered) {
                     Some(Entry::Part(part)) => *part,
                     _ => {
-                        let part = self.parts.add(Part::Few(Vec::new()));
+                        let part = self.parts.add(Part::Few(Vec::with_capacity(1)));
                         self.part_bytes += PART_BYTES + common;
                         let row = Bytes::copy_from_slice(&row[..common]);
                         page.insert(Key { head: head_of(&row), row }, Entry::Part(part));
@@ -579,8 +579,8 @@ pub(super) type MapRange<'a> = Rows<'a, &'a [u8]>;
 const AHEAD_MAX: usize = 16;
 const AHEAD_FIRST: usize = 4;
 
-/// An iterator over a range of rows, ascending. It reads some rows ahead: each lies in another place
-/// of memory, and the processor waits for all of them at the same time.
+/// An iterator over a range of rows, ascending. It reads some rows ahead: each lies in another
+/// place of memory, and the processor waits for all of them at the same time.
 pub(super) struct Rows<'a, T> {
     map: &'a RowMap,
     /// The pages to visit.

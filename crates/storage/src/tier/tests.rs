@@ -661,14 +661,59 @@ fn rows_have_idle_times() {
     // An overwrite is a use.
     store.write(put(2, Some(value(3))));
     assert_eq!(idle(&store, 2), Some(0));
-    // What is fetched from flash counts as used, until that is taken back.
+    // What is fetched from flash was not used, until it is looked up.
     store.tier.forget_clean();
     store.fetch(row(1));
     let (fetched, found, epoch) = store.fetches.pop().unwrap();
     assert!(store.tier.fill(&fetched, &found, epoch));
-    assert_eq!(idle(&store, 1), Some(0));
-    assert_eq!(store.tier.forget_use(&row(1)), 30);
+    assert_eq!(store.tier.peek_fetched(&row(1), epoch), None);
     assert_eq!(idle(&store, 1), Some(30));
+    assert_eq!(store.tier.get_fetched(&row(1), epoch), None);
+    assert_eq!(idle(&store, 1), Some(0));
+}
+
+/// A lower limit is reached in steps, and the index shrinks with it. The rows that stay are right.
+#[test]
+fn a_row_cache_gives_its_memory_back() {
+    let mut store = Store::new(64 << 20);
+    write_keys(&mut store, 0..80_000);
+    flush_all(&mut store);
+    let before = store.tier.clean_bytes();
+    store.tier.set_bytes_max(1 << 20, 1 << 30);
+    assert!(before > 16 << 20 && store.tier.clean_bytes() > before / 2, "one step does little");
+    while store.tier.evict() {}
+    assert!(store.tier.clean_bytes() <= 1 << 20);
+    let kept = |store: &Store| (0..80_000).filter(|n| store.tier.look(&key_row(*n)).is_some()).count();
+    let rows = kept(&store);
+    assert!(rows > 1000);
+    assert!(store.tier.cache.shrink().is_some());
+    assert!(store.tier.cache.shrink().is_none());
+    assert_eq!(kept(&store), rows);
+    store.check().unwrap();
+    // Nothing is given back twice, and more can be cached again.
+    store.tier.set_bytes_max(64 << 20, 1 << 30);
+    write_keys(&mut store, 0..80_000);
+    flush_all(&mut store);
+    assert_eq!(kept(&store), 80_000);
+}
+
+#[test]
+fn a_filter_follows_its_limit() {
+    let mut store = Store::new(1 << 20);
+    write_keys(&mut store, 0..20_000);
+    flush_all(&mut store);
+    learn_all(&mut store);
+    let (before, rows) = (store.tier.filter_use(), 20_000);
+    store.tier.set_filter_bytes_max(before.bytes / 16, rows);
+    let small = store.tier.filter_use();
+    assert!(small.bytes <= before.bytes / 16, "{small:?} of {before:?}");
+    learn_all(&mut store);
+    assert!(store.tier.is_filter_crowded());
+    let err = excluded(&store, 20_000..40_000);
+    store.tier.set_filter_bytes_max(1 << 20, rows);
+    learn_all(&mut store);
+    assert!(!store.tier.is_filter_crowded());
+    assert!(excluded(&store, 20_000..40_000) > err);
 }
 
 #[test]

@@ -46,6 +46,31 @@ fn collected<'a>(rows: impl Iterator<Item = Written<'a>>) -> Vec<(Bytes, Option<
     rows.map(|(row, value)| (row.clone(), value.clone())).collect()
 }
 
+/// A part with more than a few rows has a tree.
+#[test]
+fn a_part_grows_into_a_tree_and_ends() {
+    let key = KeyRef::new(0, b"k");
+    let rows: Vec<Bytes> = (0..100u64).map(|n| key.node_row(7, n)).collect();
+    let mut map = RowMap::with_seed(7, 0);
+    for count in [1, FEW_ROWS, FEW_ROWS + 1, rows.len()] {
+        // In an order that is not that of the rows.
+        for at in (0..count).rev().filter(|at| at % 2 == 0).chain((0..count).filter(|at| at % 2 == 1)) {
+            map.insert(rows[at].clone(), None, 0);
+        }
+        let common = rows[0].len() - 8;
+        let tree = if count > FEW_ROWS { PART_TREE_BYTES } else { 0 };
+        assert_eq!(map.part_bytes(), PART_BYTES + common + tree);
+        for (from, to) in [(0, count), (1, count), (0, count / 2), (count / 2, count - 1)] {
+            let found = collected(map.range(&rows[from], &key.node_row(7, to as u64)));
+            assert!(found.iter().map(|(row, _)| row).eq(&rows[from..to]), "{from}..{to} of {count}");
+        }
+        let behind = collected(map.behind(Some(&rows[0])));
+        assert!(behind.iter().map(|(row, _)| row).eq(&rows[1..count]));
+        assert!(rows[..count].iter().all(|row| map.remove(row).is_some()));
+        assert_eq!((map.len(), map.part_bytes()), (0, 0));
+    }
+}
+
 proptest! {
     #[test]
     fn a_map_is_an_ordered_map(ops in ops(), bounds in proptest::collection::vec((rows(), rows()), 1..8)) {
