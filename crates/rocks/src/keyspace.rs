@@ -755,6 +755,21 @@ impl Keyspace {
     /// row's slot, RocksDB's filters show that a row does not exist.
     pub fn get_without_io(&self, in_ram: InRam<'_>, row: &[u8]) -> Option<Option<Bytes>> {
         let found = in_ram.get(row);
+        self.found_without_io(in_ram, row, found)
+    }
+
+    /// Same as [`get_without_io`](Self::get_without_io), but does not end the row's idle time.
+    pub fn peek_without_io(&self, in_ram: InRam<'_>, row: &[u8]) -> Option<Option<Bytes>> {
+        let found = in_ram.peek(row);
+        self.found_without_io(in_ram, row, found)
+    }
+
+    fn found_without_io(
+        &self,
+        in_ram: InRam<'_>,
+        row: &[u8],
+        found: Option<Option<Bytes>>,
+    ) -> Option<Option<Bytes>> {
         // Writers need not wait for RocksDB.
         drop(in_ram);
         // RocksDB answers only from its block cache. Without the block it answers that the row may
@@ -841,6 +856,10 @@ pub struct RamUse {
 impl Reader for Keyspace {
     fn get(&self, row: &[u8]) -> Result<Option<Bytes>> {
         Keyspace::get(self, row)
+    }
+
+    fn peek(&self, row: &[u8]) -> Result<Option<Bytes>> {
+        self.get_peeking(row)
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What a batch has written into a row.
+//! The content that a batch has written into a row.
 
 use std::any::Any;
 use std::cell::OnceCell;

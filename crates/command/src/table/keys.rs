@@ -323,22 +323,25 @@ static OBJECT: [CommandSpec; 5] = [
         .about("generic", "2.2.3", "O(1)", "Returns the encoding that Redis would use for a value.", "key"),
     CommandSpec::new("object|freq", 3, flags::READONLY, Handler::Keyspace(object::freq))
         .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
+        .reads_few_rows()
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
         .about("generic", "4.0.0", "O(1)", "Refused: access frequency is not tracked.", "key"),
     CommandSpec::new("object|idletime", 3, flags::READONLY, Handler::Keyspace(object::idletime))
         .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
+        .reads_few_rows()
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
         .about(
             "generic",
             "2.2.3",
             "O(1)",
-            "Always 0 for a key that exists: idle time is not tracked.",
+            "Returns the seconds since a key was last used on this store.",
             "key",
         ),
     CommandSpec::new("object|refcount", 3, flags::READONLY, Handler::Keyspace(object::refcount))
         .keys(&[KeySpec { first: 2, last: 0, step: 1, flags: &["RO"] }])
+        .reads_few_rows()
         .categories(&["@keyspace"])
         .tips(&["nondeterministic_output"])
         .about("generic", "2.2.3", "O(1)", "Always 1 for a key that exists.", "key"),

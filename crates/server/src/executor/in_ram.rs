@@ -184,6 +184,12 @@ impl<'a> RamRows<'a> {
     }
 }
 
+/// Returns a value that was found in RAM and is not long.
+fn short(found: Option<Option<Bytes>>) -> storage::Result<Option<Bytes>> {
+    let is_short = |value: &Option<Bytes>| value.as_ref().is_none_or(|value| value.len() <= VALUE_BYTES_MAX);
+    found.filter(is_short).ok_or(StorageError::NotInRam)
+}
+
 impl node::Rows for RamRows<'_> {
     fn wants_record(&self) -> bool {
         self.wants_record
@@ -192,11 +198,11 @@ impl node::Rows for RamRows<'_> {
 
 impl Reader for RamRows<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
-        let value = self.rows.get_without_io(self.in_ram(), row).ok_or(StorageError::NotInRam)?;
-        match value.as_ref().is_some_and(|value| value.len() > VALUE_BYTES_MAX) {
-            true => Err(StorageError::NotInRam),
-            false => Ok(value),
-        }
+        short(self.rows.get_without_io(self.in_ram(), row))
+    }
+
+    fn peek(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
+        short(self.rows.peek_without_io(self.in_ram(), row))
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> storage::Result<()> {
