@@ -75,6 +75,10 @@ const FROZEN_MAX: usize = 4;
 /// The directory of files that are not ingested yet, inside of RocksDB's. RocksDB ignores it.
 const UNFINISHED: &str = "flushing";
 
+/// Time that a change of the memory waits for flushes at most, and the time between two looks.
+const FLUSH_WAIT_MAX: Duration = Duration::from_secs(10);
+const FLUSH_LOOK_PERIOD: Duration = Duration::from_millis(10);
+
 pub struct Keyspace {
     pub(crate) db: DB,
     pub(crate) rocksdb_options: rocksdb::Options,
@@ -332,6 +336,21 @@ impl Keyspace {
         }
         self.apply_options(&options, changed)?;
         drop(changing);
+        // The rows of a memtable that is flushed move to the row cache.
+        let give_up = Instant::now() + FLUSH_WAIT_MAX;
+        while !self.has_room() && Instant::now() < give_up {
+            std::thread::sleep(FLUSH_LOOK_PERIOD);
+        }
+        // Step by step, so that nobody waits long for the tier.
+        while self.tier.write().evict() {}
+        if ram_bytes < options.ram_bytes {
+            let old_index = self.tier.write().shrink();
+            drop(old_index);
+            let mut place = Some(0);
+            while let Some(next) = place {
+                place = self.tier.write().copy_clean_rows(next);
+            }
+        }
         Ok(())
     }
 
@@ -352,10 +371,6 @@ impl Keyspace {
             tier.set_bytes_max(changed.row_cache_bytes, changed.ram_bytes);
             tier.set_filter_bytes_max(changed.row_filter_bytes, rows);
         }
-        // Step by step, so that nobody waits long for the tier.
-        while self.tier.write().evict() {}
-        let old_index = self.tier.write().shrink();
-        drop(old_index);
         *self.options.write() = Arc::new(changed);
         // A smaller memtable may be full.
         self.signal(&self.flush_due);
@@ -422,7 +437,7 @@ impl Keyspace {
 
     pub fn is_flush_due(&self) -> bool {
         let tier = self.tier.read();
-        tier.active_bytes() >= self.memtable_bytes() || tier.frozen().count() >= FROZEN_MAX
+        tier.dirty_bytes() >= self.memtable_bytes() || tier.frozen().count() >= FROZEN_MAX
     }
 
     /// Waits until a flush is due, at most for `at_most`.

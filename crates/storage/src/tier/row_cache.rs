@@ -9,7 +9,7 @@ use super::last_use::{LastUse, Seconds};
 use crate::clock_cache::{self, Clock};
 
 /// Estimated memory that an entry takes in addition to its key and value, in bytes.
-pub const CACHE_ENTRY_OVERHEAD_BYTES: u64 = 200;
+pub const CACHE_ENTRY_OVERHEAD_BYTES: u64 = 192;
 
 /// Minimum number of places of an index for which a smaller one is worth the work.
 const INDEX_PLACES_MIN: usize = 1 << 16;
@@ -86,6 +86,20 @@ impl RowCache {
             }
         }
         Some(old)
+    }
+
+    /// Copies the rows at `count` places from `place` on into new memory. Rows that outlive others lie
+    /// scattered in pages that the allocator cannot give back. Returns the next place, or `None` at
+    /// the end.
+    pub fn copy_rows(&mut self, place: usize, count: usize) -> Option<usize> {
+        let end = self.clock.places().min(place.saturating_add(count));
+        for place in place..end {
+            self.clock.change(place, |entry| {
+                entry.row = Bytes::copy_from_slice(&entry.row);
+                entry.value = entry.value.as_deref().map(Bytes::copy_from_slice);
+            });
+        }
+        (end < self.clock.places()).then_some(end)
     }
 
     /// Sets the budget in bytes. Rows beyond it are evicted step by step, by this call and later
