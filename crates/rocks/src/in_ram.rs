@@ -8,12 +8,19 @@ use parking_lot::RwLockReadGuard;
 use storage::tier::{Found, RamTier, Seconds};
 use storage::{Result, Visit};
 
-use crate::keyspace::Fetched;
-
 /// The rows in RAM at one moment. No row can be written while this is held.
 pub struct InRam<'a> {
     tier: RwLockReadGuard<'a, RamTier>,
     hits: &'a AtomicU64,
+}
+
+/// A row as `Keyspace::fetch` read it from flash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// The row's value, or `None` if there is no such row.
+    pub value: Option<Bytes>,
+    /// The epoch of the RAM tier before flash was read.
+    pub(crate) epoch: u64,
 }
 
 impl<'a> InRam<'a> {

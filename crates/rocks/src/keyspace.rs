@@ -35,7 +35,7 @@ use types::Slot;
 
 use crate::error::classify;
 use crate::flush::{self, Flusher};
-use crate::in_ram::InRam;
+use crate::in_ram::{Fetched, InRam};
 use crate::options::{OptionError, Options, LEVELS};
 use crate::pace::{Debt, Pace};
 use crate::size;
@@ -154,15 +154,6 @@ pub struct View<'a> {
     bounds: Option<(Bytes, Bytes)>,
     snapshot: rocksdb::Snapshot<'a>,
     reads: &'a ReadsUnderWay,
-}
-
-/// A row as [`Keyspace::fetch`] read it from flash.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
-    /// The row's value, or `None` if there is no such row.
-    pub value: Option<Bytes>,
-    /// The epoch of the RAM tier before flash was read.
-    pub(crate) epoch: u64,
 }
 
 impl Keyspace {
@@ -338,19 +329,13 @@ impl Keyspace {
         drop(changing);
         // The rows of a memtable that is flushed move to the row cache.
         let give_up = Instant::now() + FLUSH_WAIT_MAX;
-        while !self.has_room() && Instant::now() < give_up {
+        while self.is_flushing() && Instant::now() < give_up {
             std::thread::sleep(FLUSH_LOOK_PERIOD);
         }
         // Step by step, so that nobody waits long for the tier.
         while self.tier.write().evict() {}
-        if ram_bytes < options.ram_bytes {
-            let old_index = self.tier.write().shrink();
-            drop(old_index);
-            let mut place = Some(0);
-            while let Some(next) = place {
-                place = self.tier.write().copy_clean_rows(next);
-            }
-        }
+        let old_index = self.tier.write().shrink();
+        drop(old_index);
         Ok(())
     }
 
@@ -438,6 +423,11 @@ impl Keyspace {
     pub fn is_flush_due(&self) -> bool {
         let tier = self.tier.read();
         tier.dirty_bytes() >= self.memtable_bytes() || tier.frozen().count() >= FROZEN_MAX
+    }
+
+    /// Returns true if a flush is due or under way.
+    fn is_flushing(&self) -> bool {
+        self.is_flush_due() || self.tier.read().frozen().next().is_some()
     }
 
     /// Waits until a flush is due, at most for `at_most`.

@@ -19,8 +19,8 @@ mod stats;
 mod token_bucket;
 mod under_way;
 
-pub use in_ram::InRam;
-pub use keyspace::{Fetched, Keyspace, RamUse, Table, View};
+pub use in_ram::{Fetched, InRam};
+pub use keyspace::{Keyspace, RamUse, Table, View};
 pub use options::{Compression, OptionError, Options};
 pub use pace::Debt;
 pub use stats::Stats;

@@ -188,12 +188,6 @@ impl RamTier {
         self.cache.is_over()
     }
 
-    /// Moves a part of the row cache to new memory, from a place on, so that pages which it shares with
-    /// rows that are gone become free. Returns the next place, or `None` at the end.
-    pub fn copy_clean_rows(&mut self, place: usize) -> Option<usize> {
-        self.cache.copy_rows(place, CACHE_PLACES_PER_STEP / 8)
-    }
-
     /// Gives back the memory of an index of the row cache that has become far too large. The result
     /// is to be dropped where that may take long.
     pub fn shrink(&mut self) -> impl Send + use<> {

@@ -434,26 +434,12 @@ impl Store {
         value.map(|value| value.trim().to_owned())
     }
 
-    /// Returns the maximum memory in bytes that the process has held since it started, or since
-    /// [`forget_peak`](Self::forget_peak).
+    /// Returns the maximum memory in bytes that the process has held since it started.
     pub fn peak_rss(&self) -> u64 {
-        self.memory("VmHWM:")
-    }
-
-    /// Returns the memory in bytes that the process holds.
-    pub fn rss(&self) -> u64 {
-        self.memory("VmRSS:")
-    }
-
-    fn memory(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a process");
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
         kib << 10
-    }
-
-    pub fn forget_peak(&self) {
-        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").expect("a process of this user");
     }
 
     /// Sends SIGKILL and waits for the end.

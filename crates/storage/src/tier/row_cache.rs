@@ -88,20 +88,6 @@ impl RowCache {
         Some(old)
     }
 
-    /// Copies the rows at `count` places from `place` on into new memory. Rows that outlive others lie
-    /// scattered in pages that the allocator cannot give back. Returns the next place, or `None` at
-    /// the end.
-    pub fn copy_rows(&mut self, place: usize, count: usize) -> Option<usize> {
-        let end = self.clock.places().min(place.saturating_add(count));
-        for place in place..end {
-            self.clock.change(place, |entry| {
-                entry.row = Bytes::copy_from_slice(&entry.row);
-                entry.value = entry.value.as_deref().map(Bytes::copy_from_slice);
-            });
-        }
-        (end < self.clock.places()).then_some(end)
-    }
-
     /// Sets the budget in bytes. Rows beyond it are evicted step by step, by this call and later
     /// ones.
     pub fn set_bytes_max(&mut self, bytes_max: u64) {
