@@ -13,10 +13,10 @@
 //!
 //! Cost of a change to a collection of n items: one leaf of about 2 KiB (or one larger item), and
 //! one inner node of about 2 KiB for each level above it, are read and written. Within a batch each
-//! node is decoded and encoded once. A leaf holds 128
-//! short items, or about 64 members of 20 bytes; an inner node has about as many children. So there
-//! are one level of inner nodes up to about 5000 items, two up to about 500 000, and three up to
-//! about 50 million. Items that are added at either end leave full nodes behind.
+//! node is decoded and encoded once. A leaf holds 128 short items, or about 64 members of 20 bytes;
+//! an inner node has about as many children. So there are one level of inner nodes up to about 5000
+//! items, two up to about 500 000, and three up to about 50 million. Items that are added at either
+//! end leave full nodes behind.
 
 mod change;
 mod node;

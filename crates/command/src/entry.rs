@@ -373,7 +373,7 @@ pub fn apply_told(
     loop {
         if decoded.is_empty() {
             decode_ahead(&mut items, ahead, &mut decoded);
-            prefetch::touch_for_items(decoded.iter().filter_map(|(_, item)| item.as_ref().ok()), txn);
+            prefetch::touch(decoded.iter().filter_map(|(_, item)| item.as_ref().ok()), txn);
         }
         let Some((items, item)) = decoded.pop_front() else { break };
         coming(&items);

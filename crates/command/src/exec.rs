@@ -261,9 +261,9 @@ impl Exec<'_, '_> {
 
     /// Same as [`find`](Exec::find), but does not end the key's idle time.
     pub(crate) fn peek(&mut self, key: &Key<'_>) -> CommandResult<Option<Meta>> {
-        let before = self.txn.peek(true);
+        let before = self.txn.set_peeks(true);
         let found = self.find(key);
-        self.txn.peek(before);
+        self.txn.set_peeks(before);
         found
     }
 

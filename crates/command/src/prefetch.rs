@@ -109,28 +109,18 @@ pub fn of_item(item: &Item, stamp_ms: UnixMillis, reader: &dyn Reader, visit: &m
 const KEYS_TOUCHED: usize = 2;
 const FIELDS_TOUCHED: usize = 8;
 
-/// Hints to a reader in memory which rows the items of an entry are about to look up.
-pub(crate) fn touch_for_items<'i>(items: impl Iterator<Item = &'i Item> + Clone, txn: &Txn<'_>) {
-    let command = |item: &'i Item| match item {
-        Item::Command { db, args, .. } => Some((lookup_in_log(args.first()?)?, &args[..], *db)),
-        Item::ExpireDue { .. } | Item::Sweep { .. } => None,
-    };
-    touch(items.filter_map(command), txn);
-}
-
-/// Hints to a reader in memory which rows these commands, with their databases, are about to look
-/// up, all together. For a single command that would save nothing.
-pub fn touch<'i>(
-    commands: impl Iterator<Item = (&'static CommandSpec, &'i [Bytes], u16)> + Clone,
-    txn: &Txn<'_>,
-) {
-    if !txn.is_worth_touching() || commands.clone().nth(1).is_none() {
+/// Hints to a reader in memory which rows the items of an entry are about to look up, all together.
+/// For a single item that would save nothing.
+pub(crate) fn touch<'i>(items: impl Iterator<Item = &'i Item> + Clone, txn: &Txn<'_>) {
+    if !txn.is_worth_touching() || items.clone().nth(1).is_none() {
         return;
     }
     let mut wanted = Vec::new();
-    for (spec, args, db) in commands {
+    for item in items {
+        let Item::Command { db, args, .. } = item else { continue };
+        let Some(spec) = args.first().and_then(|name| lookup_in_log(name)) else { continue };
         if !spec.holds_commands && has_few_look_ups(leaf(spec, args), args) {
-            of_command(spec, args, db, &mut |wants| {
+            of_command(spec, args, *db, &mut |wants| {
                 let meta_row = wants.meta_row();
                 wanted.push((wants, meta_row));
             });

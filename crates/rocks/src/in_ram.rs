@@ -35,13 +35,11 @@ impl<'a> InRam<'a> {
     }
 
     fn counted(&self, found: Found) -> Option<Option<Bytes>> {
-        match found {
-            Found::Row(value) => {
-                self.hits.fetch_add(1, Ordering::Relaxed);
-                Some(value)
-            }
-            Found::OnFlash { .. } => None,
+        let found = found_in_ram(found);
+        if found.is_some() {
+            self.hits.fetch_add(1, Ordering::Relaxed);
         }
+        found
     }
 
     /// Same as [`get`](Self::get), but does not end the row's idle time.
@@ -80,7 +78,7 @@ impl<'a> InRam<'a> {
     pub fn get_or(&self, row: &[u8], fetched: Option<&Fetched>) -> Option<Option<Bytes>> {
         match fetched {
             Some(fetched) => fetched.unless(self.tier.get_fetched(row, fetched.epoch)),
-            None => in_ram(self.tier.get(row)),
+            None => found_in_ram(self.tier.get(row)),
         }
     }
 
@@ -88,7 +86,7 @@ impl<'a> InRam<'a> {
     pub fn peek_or(&self, row: &[u8], fetched: Option<&Fetched>) -> Option<Option<Bytes>> {
         match fetched {
             Some(fetched) => fetched.unless(self.tier.peek_fetched(row, fetched.epoch)),
-            None => in_ram(self.tier.peek(row)),
+            None => found_in_ram(self.tier.peek(row)),
         }
     }
 
@@ -107,13 +105,14 @@ impl Fetched {
     /// Returns what was found in RAM, or else the value that was fetched.
     fn unless(&self, found: Option<Found>) -> Option<Option<Bytes>> {
         match found {
-            Some(found) => in_ram(found),
+            Some(found) => found_in_ram(found),
             None => Some(self.value.clone()),
         }
     }
 }
 
-fn in_ram(found: Found) -> Option<Option<Bytes>> {
+/// Returns what RAM knows of a row.
+pub(crate) fn found_in_ram(found: Found) -> Option<Option<Bytes>> {
     match found {
         Found::Row(value) => Some(value),
         Found::OnFlash { .. } => None,

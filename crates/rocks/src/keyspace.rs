@@ -35,7 +35,7 @@ use types::Slot;
 
 use crate::error::classify;
 use crate::flush::{self, Flusher};
-use crate::in_ram::{Fetched, InRam};
+use crate::in_ram::{found_in_ram, Fetched, InRam};
 use crate::options::{OptionError, Options, LEVELS};
 use crate::pace::{Debt, Pace};
 use crate::size;
@@ -332,7 +332,7 @@ impl Keyspace {
         while self.is_flushing() && Instant::now() < give_up {
             std::thread::sleep(FLUSH_LOOK_PERIOD);
         }
-        // Step by step, so that nobody waits long for the tier.
+        // In steps, so that no other thread waits long for the tier.
         while self.tier.write().evict() {}
         let old_index = self.tier.write().shrink();
         drop(old_index);
@@ -667,10 +667,7 @@ impl Keyspace {
     /// Same as [`get_if_in_ram`](Self::get_if_in_ram) but counts no hit, for callers that only
     /// decide whether to read the row.
     pub fn peek(&self, row: &[u8]) -> Option<Option<Bytes>> {
-        match self.tier.read().peek(row) {
-            Found::Row(value) => Some(value),
-            Found::OnFlash { .. } => None,
-        }
+        found_in_ram(self.tier.read().peek(row))
     }
 
     /// Reads the current value of a row. A value from flash is kept in the row cache.
@@ -701,7 +698,7 @@ impl Keyspace {
         let mut tier = self.tier.write();
         tier.fill(&Bytes::copy_from_slice(row), &value, epoch);
         if counts {
-            tier.get_fetched(row, epoch);
+            tier.note_use(row);
         }
         Ok(value)
     }

@@ -167,8 +167,6 @@ impl Engine {
         let rows = OneMoment::new(self.rows.in_ram());
         let (mut answers, mut counts) = (vec![None; items.len()], KeyCounts::default());
         let now = (now, self.thresholds());
-        let commands = items.iter().map(|item| (item.spec, &item.args[..], item.db));
-        command::prefetch::touch(commands, &Txn::read_only(&rows, region.id()));
         // Those that may be refused come first, so that little work is done in vain.
         for is_bounded in [false, true] {
             for (item, answer) in items.iter().zip(&mut answers) {
@@ -625,10 +623,6 @@ impl Reader for OneMoment<'_> {
 
     fn is_worth_touching(&self) -> bool {
         self.in_ram.is_worth_touching()
-    }
-
-    fn look(&self, row: &[u8]) -> Option<Bytes> {
-        self.in_ram.look(row)
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<(), StorageError> {

@@ -266,8 +266,8 @@ fn stores_that_were_away_or_are_slow_bring_nobody_out_of_bounds() {
     assert_bounded(&stores, 128 * MIB, "catching up");
 }
 
-/// Memory that `CONFIG SET maxmemory` takes back is given back, and its limit holds from then on.
-/// No write is lost, before and after more is given again.
+/// Allocated memory that `CONFIG SET maxmemory` takes back is given back, and the limit holds from
+/// then on. No write is lost, before and after more is given again.
 #[test]
 fn maxmemory_is_changed_while_the_store_runs() {
     let _alone = alone();

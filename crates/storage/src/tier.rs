@@ -276,7 +276,7 @@ impl RamTier {
         match self.first_of_memtables(|table| table.get_for_use(row, now)) {
             Some(value) => Some(Found::Row(value)),
             None if epoch == self.epoch => {
-                self.cache.note_use(row, now);
+                self.note_use(row);
                 None
             }
             None => Some(self.get(row)),
@@ -290,6 +290,11 @@ impl RamTier {
             None if epoch == self.epoch => None,
             None => Some(self.peek(row)),
         }
+    }
+
+    /// Ends the idle time of a row that was fetched from flash and is used now.
+    pub fn note_use(&self, row: &[u8]) {
+        self.cache.note_use(row, self.now());
     }
 
     fn in_memtables(&self, row: &[u8]) -> Option<Option<Bytes>> {

@@ -250,7 +250,7 @@ impl<'a> Txn<'a> {
 
     /// Sets whether the look-ups that follow leave the idle times of the rows as they are. Returns
     /// the value before.
-    pub fn peek(&mut self, peeks: bool) -> bool {
+    pub fn set_peeks(&mut self, peeks: bool) -> bool {
         std::mem::replace(&mut self.peeks, peeks)
     }
 

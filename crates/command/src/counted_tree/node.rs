@@ -340,7 +340,7 @@ impl Node {
             let mut count = 0u64;
             while rest.at < row.len() {
                 starts.push((rest.at - first) as u32);
-                let added = rest.pass_child().ok_or_else(corrupt)?;
+                let (_, added, _) = rest.child().ok_or_else(corrupt)?;
                 count = count.checked_add(added).ok_or_else(corrupt)?;
             }
             if starts.is_empty() {
@@ -368,43 +368,6 @@ impl Rest<'_> {
     fn child(&mut self) -> Option<(u64, u64, Range<usize>)> {
         Some((self.varint()?, self.varint()?, self.bytes()?))
     }
-
-    /// Passes over a child and returns its count.
-    #[inline(always)]
-    fn pass_child(&mut self) -> Option<u64> {
-        match self.row.get(self.at..).and_then(|rest| rest.first_chunk()).and_then(short_child) {
-            Some((count, len)) => {
-                self.at = self.at.checked_add(len).filter(|end| *end <= self.row.len())?;
-                Some(count)
-            }
-            None => self.child().map(|(_, count, _)| count),
-        }
-    }
-}
-
-/// Decodes the count and the bytes of a child that begins with these bytes, if its number, its
-/// count and the length of its bound are short. A branch for each of their bytes would cost more
-/// than the rest of a change of a tree: whether a count has one byte or two is not predictable.
-#[inline(always)]
-fn short_child(begin: &[u8; 8]) -> Option<(u64, usize)> {
-    const CONTINUES: u64 = 0x8080_8080_8080_8080;
-    let begin = u64::from_le_bytes(*begin);
-    // The last byte of each number is one without the highest bit.
-    let ends = !begin & CONTINUES;
-    let (count_ends, length_ends) = (ends & ends.wrapping_sub(1), ends & ends.wrapping_sub(1));
-    let length_ends = length_ends & length_ends.wrapping_sub(1);
-    let end = |ends: u64| ends.trailing_zeros() as usize / 8 + 1;
-    let (number_end, count_end, length_end) = (end(ends), end(count_ends), end(length_ends));
-    if length_ends == 0 || count_end - number_end > 2 || length_end - count_end > 1 {
-        return None;
-    }
-    let bits = begin >> (8 * number_end);
-    let count = match count_end - number_end {
-        1 => bits & 0x7f,
-        _ => bits & 0x7f | bits >> 1 & 0x3f80,
-    };
-    let length = begin >> (8 * count_end) & 0x7f;
-    Some((count, length_end + length as usize))
 }
 
 #[cfg(test)]
@@ -473,18 +436,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn a_child_is_passed_over_as_it_is_decoded(
-            bytes in proptest::collection::vec(prop_oneof![0..4u8, 126..132u8, any::<u8>()], 0..40)
-        ) {
-            let (mut decoded, mut passed) = (Rest { row: &bytes, at: 0 }, Rest { row: &bytes, at: 0 });
-            let child = decoded.child();
-            prop_assert_eq!(passed.pass_child(), child.clone().map(|(_, count, _)| count));
-            if child.is_some() {
-                prop_assert_eq!(passed.at, decoded.at);
-            }
-        }
-
         #[test]
         fn entries_are_a_vector(
             items in proptest::collection::vec(bytes(), 1..20),

@@ -7,9 +7,8 @@
 //! rows, whatever the size.
 //!
 //! A part with [`PART_ROWS_SURE`] elements or more is always accepted. Its elements are picked less
-//! often than others: 3% of all elements, by about a tenth. (Redis picks one of 15 neighbours in
-//! its hash table, and so some members twice as often as others.) Only names that were chosen for
-//! their hashes can make it less fair: of a part with more than [`PART_ROWS_MAX`] elements, the
+//! often than others: 3% of all elements, by about a tenth. Only names that were chosen for their
+//! hashes can make it less fair: of a part with more than [`PART_ROWS_MAX`] elements, the
 //! first element at or after a random hash is picked.
 
 use std::collections::BTreeMap;

@@ -76,7 +76,7 @@ const FEW_ROWS: usize = 8;
 /// The rows of a collection, in order.
 #[derive(Debug)]
 enum Part {
-    /// In a hash of which only a field changes, a tree would take more memory than the row.
+    /// Rows in a list. A tree of a few rows would take more memory than they do.
     Few(Vec<(Key, u32)>),
     Tree(BTreeMap<Key, u32>),
 }
