@@ -18,6 +18,7 @@ pub const BEYOND_LONG: &str =
 pub const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
 pub const NO_SUCH_KEY: &str = "ERR no such key";
 pub const SAME_OBJECT: &str = "ERR source and destination objects are the same";
+pub const SELECT_IN_CLUSTER: &str = "ERR SELECT is not allowed in cluster mode";
 pub const DB_OUT_OF_RANGE: &str = "ERR DB index is out of range";
 pub const OVERFLOW: &str = "ERR increment or decrement would overflow";
 pub const DECREMENT_OVERFLOW: &str = "ERR decrement would overflow";

@@ -33,9 +33,17 @@ pub(crate) fn random_count(text: &[u8]) -> CommandResult<i64> {
 /// # Errors
 /// The text of the error reply.
 pub fn database_index(text: &[u8], databases: u16) -> Result<u16, &'static str> {
+    database_index_in(text, databases, false)
+}
+
+/// Same as [`database_index`] for `SELECT`. In cluster mode it allows no database but 0.
+pub fn database_index_in(text: &[u8], databases: u16, is_clustered: bool) -> Result<u16, &'static str> {
     let number = parse_integer(text).ok_or(error_messages::NOT_AN_INTEGER)?;
     if i32::try_from(number).is_err() {
         return Err(error_messages::BEYOND_INT);
+    }
+    if is_clustered && number != 0 {
+        return Err(error_messages::SELECT_IN_CLUSTER);
     }
     u16::try_from(number).ok().filter(|db| *db < databases).ok_or(error_messages::DB_OUT_OF_RANGE)
 }

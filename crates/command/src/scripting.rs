@@ -34,11 +34,11 @@ use storage::record::Publication;
 use storage::StorageError;
 use types::{mix, slot_of_key, Slot, THIRD_VERSION};
 
+use crate::cluster_mode;
 use crate::error_messages;
 use crate::exec::{call, fail, CommandError, CommandResult, Exec, Mode};
-use crate::number::database_index;
+use crate::number::database_index_in;
 use crate::server_command::{ChannelKind, ServerCommand};
-use crate::sort;
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::streams::read::has_block;
 use crate::table::{check_arity, keys_of, leaf, lookup};
@@ -310,8 +310,8 @@ impl Commands<'_, '_, '_> {
         }
         let slot = self.slot?;
         let is_foreign = |key: &Bytes| slot != Some(slot_of_key(key));
-        if let Some(pattern) = sort::pattern_of(spec.name, args) {
-            return Some(Called::Reply(Reply::error(pattern.denial_in_cluster())));
+        if let Some(text) = cluster_mode::denial(spec.name, args) {
+            return Some(Called::Reply(Reply::error(text)));
         }
         match spec.handler {
             _ if keys_of(spec, args).any(|(key, _)| is_foreign(key)) => {
@@ -340,16 +340,14 @@ impl Commands<'_, '_, '_> {
                 call((spec, handler), args, self.exec)
             }
             Handler::Table(reply) => Ok(reply(args)),
-            Handler::Server(ServerCommand::Select) => match self.slot {
-                Some(_) => Ok(Reply::error("ERR SELECT is not allowed in cluster mode")),
-                None => {
-                    self.exec.db = match database_index(&args[1], self.exec.limits.databases) {
-                        Ok(db) => db,
-                        Err(error) => return Ok(Reply::error(error)),
-                    };
-                    Ok(Reply::OK)
-                }
-            },
+            Handler::Server(ServerCommand::Select) => {
+                let databases = self.exec.limits.databases;
+                self.exec.db = match database_index_in(&args[1], databases, self.slot.is_some()) {
+                    Ok(db) => db,
+                    Err(error) => return Ok(Reply::error(error)),
+                };
+                Ok(Reply::OK)
+            }
             Handler::Server(ServerCommand::Ping) => Ok(match args.get(1) {
                 Some(text) => Reply::Bulk(text.clone()),
                 None => Reply::Simple("PONG".into()),

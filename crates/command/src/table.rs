@@ -164,7 +164,13 @@ pub(crate) fn fixed_keys_of<'a>(
     spec: &'static CommandSpec,
     args: &'a [Bytes],
 ) -> impl Iterator<Item = (&'a Bytes, &'static [&'static str])> {
-    spec.keys.iter().flat_map(move |keys| positions(keys, args).map(|at| (&args[at], keys.flags)))
+    // With a wrong number of keys the command belongs to its first key: the destination, if it has
+    // one.
+    let is_unknown = |keys: &&KeySpec| {
+        keys.last == KeySpec::COUNTED && spec.keys.len() > 1 && counted_keys(keys, args).is_none()
+    };
+    let known = spec.keys.iter().filter(move |keys| !is_unknown(keys));
+    known.flat_map(move |keys| positions(keys, args).map(|at| (&args[at], keys.flags)))
 }
 
 /// Returns true if the command [needs its keys](CommandSpec::needs_its_keys), and none of them
@@ -293,8 +299,12 @@ mod tests {
             assert_eq!(keys(&format!("sintercard {refused} a b")), ["a"], "{refused}");
         }
         assert_eq!(keys("sintercard 2"), [""; 0]);
+        assert_eq!(keys("zinterstore to 2 a b"), ["to", "a", "b"]);
+        for refused in ["3", "0", "x"] {
+            assert_eq!(keys(&format!("zinterstore to {refused} a b")), ["to"], "{refused}");
+        }
         assert_eq!(keys("zunionstore d 2 a b WEIGHTS 1 2"), ["d", "a", "b"]);
-        assert_eq!(keys("zunionstore d x a"), ["d", "a"]);
+        assert_eq!(keys("zunionstore d x a"), ["d"]);
         assert_eq!(keys("lmpop 2 a b LEFT"), ["a", "b"]);
         assert_eq!(keys("xread COUNT 2 STREAMS a b 1 2"), ["a", "b"]);
         assert_eq!(keys("xread block 5 streams streams a 0-1 $"), ["streams", "a"]);

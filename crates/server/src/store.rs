@@ -363,9 +363,8 @@ impl Store {
         }
         let is_clustered = self.config.cluster_enabled;
         if is_clustered {
-            // The keys that a pattern names may be in any slot.
-            if let Some(pattern) = command::sort::pattern_of(item.spec.name, &item.args) {
-                return Err(Reply::error(pattern.denial_in_cluster()));
+            if let Some(text) = command::cluster_mode::denial(item.spec.name, &item.args) {
+                return Err(Reply::error(text));
             }
         }
         let slot = match item.slot {

@@ -19,6 +19,8 @@ mod generator;
 mod golden;
 #[path = "differential/known.rs"]
 mod known;
+#[path = "differential/moving.rs"]
+mod moving;
 #[path = "differential/output_limits.rs"]
 mod output_limits;
 #[path = "../../command/tests/golden/render.rs"]
@@ -41,6 +43,7 @@ use std::ops::Range;
 
 use scripts::Scripts;
 use session::Session;
+use stores::churn::while_the_layout_changes;
 use stores::{Plan, Stores};
 use transactions::Transactions;
 use waits::Waits;
@@ -174,18 +177,44 @@ fn clients_that_wait_are_served_as_redis_serves_them() {
 fn every_store_of_three_answers_as_redis_does() {
     let Some(redis) = servers::redis(&[]) else { return };
     let stores = Stores::start(&Plan { stores: 3, flags: &[("--fsync", "no")], ..Plan::default() });
-    for store in &stores.all {
-        stores::eventually("the store knows the commands of the newest version", || {
-            let mut connection = connection::Connection::open(store.client).ok()?;
-            connection.call(&["SCARD", "s"]).ok().filter(|reply| !reply.is_error())
-        });
-    }
+    await_newest_commands(&stores);
     let mut mismatches = Vec::new();
     for (seed, store) in (1001..).zip(&stores.all) {
         let outcome = Session::new(seed, store.client, redis.address).run(COMMANDS / 2);
         mismatches.extend(outcome.err());
     }
     assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
+}
+
+/// The layout of the regions changes all the time. Clients must see no difference.
+#[test]
+fn stores_answer_as_redis_does_while_leaders_move_and_regions_split_and_merge() {
+    let Some(redis) = servers::redis(&["--cluster-enabled", "yes"]) else { return };
+    moving::own_all_slots(&redis);
+    let plan =
+        Plan { stores: 3, regions: 2, cluster_enabled: true, flags: &[("--fsync", "no")], ..Plan::default() };
+    let mut stores = Stores::start(&plan);
+    await_newest_commands(&stores);
+    let mut mismatches = Vec::new();
+    while_the_layout_changes("differential", &["move-leader", "split", "merge"], &mut stores, |stores| {
+        for seed in seeds() {
+            mismatches.extend(moving::run_sessions(seed, stores, redis.address, commands() / 10).err());
+            if mismatches.len() >= MISMATCHES_MAX {
+                break;
+            }
+        }
+    });
+    assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
+}
+
+/// Waits until every store knows the commands of the newest version.
+fn await_newest_commands(stores: &Stores) {
+    for store in &stores.all {
+        stores::eventually("the store knows the commands of the newest version", || {
+            let mut connection = connection::Connection::open(store.forward.unwrap_or(store.client)).ok()?;
+            connection.call(&["SCARD", "s"]).ok().filter(|reply| !reply.is_error())
+        });
+    }
 }
 
 fn seeds() -> Range<u64> {

@@ -6,7 +6,7 @@ use storage::{KeyRef, Meta, Value};
 
 use crate::elements::{all_elements, replace};
 use crate::error_messages;
-use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key};
+use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key, Limits};
 use crate::lists;
 use crate::number::database_index;
 use crate::sorted_sets;
@@ -33,19 +33,33 @@ pub(crate) fn renamenx(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
     Ok(Reply::Int(1))
 }
 
-pub(crate) fn copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let (mut db, mut replace) = (exec.db, false);
-    let mut options = args[3..].iter();
+/// Parses the options of `COPY`: the other database if one is named, and whether an existing key is
+/// replaced.
+fn copy_options(args: &[Bytes], databases: u16) -> CommandResult<(Option<u16>, bool)> {
+    let (mut db, mut replace) = (None, false);
+    let mut options = args.iter();
     while let Some(option) = options.next() {
         if option.eq_ignore_ascii_case(b"REPLACE") {
             replace = true;
         } else if option.eq_ignore_ascii_case(b"DB") {
             let Some(number) = options.next() else { return fail(error_messages::SYNTAX) };
-            db = database(number, exec)?;
+            db = Some(database_index(number, databases).or_else(fail)?);
         } else {
             return fail(error_messages::SYNTAX);
         }
     }
+    Ok((db, replace))
+}
+
+/// Returns true for a right `COPY` to another database than 0.
+pub(crate) fn copies_to_another_database(args: &[Bytes]) -> bool {
+    let options = args.get(3..).map(|options| copy_options(options, Limits::default().databases));
+    matches!(options, Some(Ok((Some(1..), _))))
+}
+
+pub(crate) fn copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    let (db, replace) = copy_options(&args[3..], exec.limits.databases)?;
+    let db = db.unwrap_or(exec.db);
     let (from, to) = (exec.key(&args[1]), Key::from(KeyRef::new(db, &args[2])));
     if from == to {
         return fail(error_messages::SAME_OBJECT);

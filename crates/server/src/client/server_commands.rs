@@ -296,13 +296,10 @@ fn log_in(
 }
 
 fn select(store: &Store, client: &mut Connected<'_>, index: &[u8]) -> Reply {
-    let index = match command::database_index(index, crate::DATABASES) {
+    let index = match command::database_index_in(index, crate::DATABASES, store.config.cluster_enabled) {
         Ok(index) => index,
         Err(error) => return Reply::error(error),
     };
-    if store.config.cluster_enabled && index != 0 {
-        return Reply::error("ERR SELECT is not allowed in cluster mode");
-    }
     client.context.db = index;
     client.entry.describe(|d| d.db = index);
     Reply::OK

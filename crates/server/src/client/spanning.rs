@@ -37,7 +37,7 @@ pub async fn run(
 ) -> Answer {
     let own = store.config.cluster_enabled && kind == ListenerKind::Client;
     let join: Option<Join> = match spanning {
-        Spanning::Cursor => return scan(store, &runs(store, own), item, deadline).await,
+        Spanning::Cursor => return scan(store, own, item, deadline).await,
         Spanning::FirstFound => None,
         Spanning::Sum => Some(sum),
         Spanning::Concatenate => Some(concatenation),
@@ -45,10 +45,17 @@ pub async fn run(
     };
     loop {
         let changed = store.regions.leader_changes.notified();
+        // While a region is split or merged, the new owner of its slots may not be known yet.
+        if !own && !store.regions.table().covers_all() {
+            if Instant::now() >= deadline {
+                return cluster_down().into();
+            }
+            let _ = tokio::time::timeout(REGIONS_POLL, changed).await;
+            continue;
+        }
         let regions = regions_of(runs(store, own));
         let versions = versions(&regions);
         let answer = match join {
-            _ if !own && !store.regions.table().covers_all() => cluster_down().into(),
             None => first_found(store, &regions, &item, deadline).await,
             Some(join) => ask_all(store, &regions, &item, join, deadline).await,
         };
@@ -116,15 +123,23 @@ fn concatenation(replies: Vec<Reply>) -> Reply {
 }
 
 /// Scans the region of the cursor. At the region's end, the new cursor belongs to the next slot.
-async fn scan(store: &Arc<Store>, runs: &[Run], item: Item, deadline: Instant) -> Answer {
+async fn scan(store: &Arc<Store>, own: bool, item: Item, deadline: Instant) -> Answer {
     let Some(cursor) = command::parse_cursor(&item.args[1]) else {
         return Reply::error("ERR invalid cursor").into();
     };
     let slot = command::cursor_slot(cursor);
-    let Some((range, region)) = runs.iter().find(|(range, _)| slot <= range.last) else {
-        return Reply::Array(vec![Reply::bulk("0"), Reply::Array(Vec::new())]).into();
+    let (range, region) = loop {
+        let changed = store.regions.leader_changes.notified();
+        match runs(store, own).into_iter().find(|(range, _)| slot <= range.last) {
+            None => return Reply::Array(vec![Reply::bulk("0"), Reply::Array(Vec::new())]).into(),
+            Some((range, Some(region))) => break (range, region),
+            // The owner of the slots is not known yet.
+            Some((_, None)) if Instant::now() >= deadline => return cluster_down().into(),
+            Some((_, None)) => {
+                let _ = tokio::time::timeout(REGIONS_POLL, changed).await;
+            }
+        }
     };
-    let Some(region) = region else { return cluster_down().into() };
     let mut asked = item;
     if slot < range.first {
         asked.args[1] = Bytes::from(command::cursor_at(range.first).to_string());
@@ -134,7 +149,7 @@ async fn scan(store: &Arc<Store>, runs: &[Run], item: Item, deadline: Instant) -
         // moved.
         asked.slot = ItemSlot::One(slot.max(range.first));
     }
-    one(store, region, asked, deadline).await
+    one(store, &region, asked, deadline).await
 }
 
 /// Returns the first reply that is not nil. Asks the regions in turn, starting with a different one

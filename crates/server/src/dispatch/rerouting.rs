@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use resp::Reply;
+use types::Slot;
 
 use crate::proposals::{cluster_down, unknown_outcome, Answers, NotDone};
 use crate::regions::RegionShared;
@@ -84,7 +85,7 @@ impl Store {
         };
         let mut left = open(&answers);
         // A command about a whole region must be retried by the caller, with the new regions.
-        let has_slots = left.iter().all(|position| matches!(items[*position].slot, ItemSlot::One(_)));
+        let has_slots = left.iter().all(|position| slot_of(&items[*position]).is_some());
         while has_slots && !left.is_empty() && Instant::now() < deadline {
             let changed = self.regions.leader_changes.notified();
             for Group { region, positions } in self.groups(items, &left) {
@@ -111,7 +112,7 @@ impl Store {
         let table = self.regions.table();
         let mut groups: Vec<Group> = Vec::new();
         for &position in positions {
-            let ItemSlot::One(slot) = items[position].slot else { continue };
+            let Some(slot) = slot_of(&items[position]) else { continue };
             let Some(region) = table.of_slot(slot) else { continue };
             match groups.iter_mut().find(|group| Arc::ptr_eq(&group.region, region)) {
                 Some(group) => group.positions.push(position),
@@ -125,13 +126,11 @@ impl Store {
     fn goes_to(&self, region: &Arc<RegionShared>, version: u64, items: &[Item]) -> bool {
         let table = self.regions.table();
         let same = |known: Option<&Arc<RegionShared>>| known.is_some_and(|known| Arc::ptr_eq(known, region));
-        items.iter().all(|item| match item.slot {
-            ItemSlot::One(slot) => same(table.of_slot(slot)),
+        items.iter().all(|item| match slot_of(item) {
+            Some(slot) => same(table.of_slot(slot)),
             // The command is about all slots that the region had, so it must be retried by the
             // caller.
-            ItemSlot::Any | ItemSlot::Several => {
-                same(table.get(region.id())) && region.newest().epoch.version == version
-            }
+            None => same(table.get(region.id())) && region.newest().epoch.version == version,
         })
     }
 
@@ -183,6 +182,15 @@ impl Store {
             }
             let _ = tokio::time::timeout(LEADER_POLL, changed).await;
         }
+    }
+}
+
+/// Returns the slot by which a command is routed, or `None` if it is about all slots of a region.
+/// Commands without keys, such as those with errors in their arguments, go to the first slot.
+fn slot_of(item: &Item) -> Option<Slot> {
+    match item.slot {
+        ItemSlot::One(slot) => Some(slot),
+        ItemSlot::Any | ItemSlot::Several => item.spec.spanning().is_none().then_some(0),
     }
 }
 
@@ -246,6 +254,13 @@ mod tests {
 
     fn replies(answers: Vec<Answer>) -> Vec<Reply> {
         answers.into_iter().map(Answer::into_reply).collect()
+    }
+
+    #[test]
+    fn commands_without_keys_go_to_the_first_slot_unless_they_are_about_all() {
+        assert_eq!(slot_of(&item("GET foo")), Some(12182));
+        assert_eq!(slot_of(&item("XREAD COUNT 1 foo 0")), Some(0));
+        assert_eq!((slot_of(&item("DBSIZE")), slot_of(&item("SCAN 0"))), (None, None));
     }
 
     #[tokio::test]

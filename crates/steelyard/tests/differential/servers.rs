@@ -108,11 +108,13 @@ fn start(name: &str, ports: usize, command: impl Fn(&[u16], &Path) -> Command) -
 }
 
 /// Returns true if the server answers commands, also those of the newest version of the cluster. It
-/// may answer that it requires a password.
+/// may answer that it requires a password, or that it has no slots yet.
 fn answers(address: SocketAddr) -> bool {
     let Ok(mut connection) = Connection::open(address) else { return false };
     match connection.call(&["SCARD", "is anyone there"]) {
-        Ok(resp::Reply::Error(text)) => text.starts_with("NOAUTH"),
+        Ok(resp::Reply::Error(text)) => {
+            ["NOAUTH", "CLUSTERDOWN Hash slot not served"].iter().any(|way| text.starts_with(way))
+        }
         Ok(_) => true,
         Err(_) => false,
     }

@@ -10,7 +10,7 @@ use resp::Reply;
 
 use crate::compare::{items, members_picked_rightly, picked_rightly, scores, scores_picked_rightly, Compare};
 use crate::connection::Connection;
-use crate::generator::{Args, Generator, Request, Step, Times};
+use crate::generator::{Args, Generator, Request, Step, Tags, Times};
 use crate::known::{is_same_but_for_zeros, KNOWN};
 
 /// Number of commands between two comparisons of all data.
@@ -53,6 +53,8 @@ pub struct Session {
     auditors: Both,
     log: Vec<(usize, Args, Reply)>,
     sent: usize,
+    /// Number of databases that are compared: in cluster mode there is only one.
+    databases: usize,
 }
 
 impl Session {
@@ -70,7 +72,7 @@ impl Session {
         let mut auditors = Both::connect(ours, theirs);
         auditors.call(&[b"FLUSHALL".to_vec()]);
         let clients = Both::connect(ours, theirs);
-        Session { seed, generator, clients, auditors, log: Vec::new(), sent: 0 }
+        Session { seed, generator, clients, auditors, log: Vec::new(), sent: 0, databases: DATABASES }
     }
 
     /// Creates a session about streams.
@@ -79,6 +81,13 @@ impl Session {
         let times = if seed % 2 == 0 { Times::Instants } else { Times::Relative };
         session.generator = Generator::of_streams(seed, times);
         session
+    }
+
+    /// Gives every key of the session a hash tag.
+    pub fn tagged(mut self, tags: Tags) -> Session {
+        self.generator.set_tags(tags);
+        self.databases = 1;
+        self
     }
 
     /// Compares the servers until they have answered `commands` commands.
@@ -98,7 +107,10 @@ impl Session {
     }
 
     /// Sends one pipeline of single commands, and then the step that cannot be part of a pipeline.
-    fn turn(&mut self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// Returns a mismatch with its history.
+    pub fn turn(&mut self) -> Result<(), String> {
         let mut batch: Vec<Request> = Vec::new();
         let size = self.generator.batch_size();
         let mut last = None;
@@ -238,8 +250,11 @@ impl Session {
     }
 
     /// Compares every key of every database: type, value, and instant of expiry.
-    fn audit(&mut self) -> Result<(), String> {
-        for db in 0..DATABASES {
+    ///
+    /// # Errors
+    /// Returns a mismatch with its history.
+    pub fn audit(&mut self) -> Result<(), String> {
+        for db in 0..self.databases {
             self.auditors.call(&[b"SELECT".to_vec(), db.to_string().into_bytes()]);
             let keys = [b"KEYS".to_vec(), b"*".to_vec()];
             let (ours, theirs) = self.audited(&keys, Compare::Unordered)?;

@@ -7,6 +7,7 @@
 // Each test file uses only a part of this module.
 #![allow(dead_code)]
 
+pub mod churn;
 pub mod ledger;
 pub mod way;
 pub mod wire;

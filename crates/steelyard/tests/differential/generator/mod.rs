@@ -14,10 +14,12 @@ mod sets;
 mod sorted_sets;
 mod streams;
 mod strings;
+mod tags;
 mod words;
 
 use crate::chance::Chance;
 use crate::compare::Compare;
+pub use tags::Tags;
 
 pub type Args = Vec<Vec<u8>>;
 
@@ -59,6 +61,7 @@ pub struct Generator {
     families: &'static [(usize, Kind)],
     /// The time of the last entry that was added to a stream.
     last_ms: u64,
+    tags: Option<Tags>,
 }
 
 /// A function that draws a command of one family.
@@ -92,7 +95,7 @@ const OTHER_CASE_PERCENT: usize = 10;
 
 impl Generator {
     pub fn new(seed: u64, times: Times) -> Generator {
-        Generator { chance: Chance::new(seed), times, families: &WEIGHTS, last_ms: 1 }
+        Generator { chance: Chance::new(seed), times, families: &WEIGHTS, last_ms: 1, tags: None }
     }
 
     /// Returns a generator of commands on places, and of `SORT`.
@@ -104,7 +107,20 @@ impl Generator {
         Generator { families: &STREAMS, ..Generator::new(seed, times) }
     }
 
+    /// Gives every key the hash tag of `tags`, so that all keys of the session are in one slot.
+    pub fn set_tags(&mut self, tags: Tags) {
+        self.tags = Some(tags);
+    }
+
     pub fn step(&mut self) -> Step {
+        let mut step = self.untagged_step();
+        if let Some(tags) = &mut self.tags {
+            tags.apply(&mut step);
+        }
+        step
+    }
+
+    fn untagged_step(&mut self) -> Step {
         let total = self.families.iter().map(|(weight, _)| weight).sum();
         let mut at = self.chance.below(total);
         let family = self.families.iter().find(|(weight, _)| match at.checked_sub(*weight) {

@@ -1,0 +1,51 @@
+//! Hash tags for the keys of a session, so that a program for one store also runs in cluster
+//! mode.
+
+use std::net::SocketAddr;
+
+use resp::Reply;
+
+use super::{Args, Step};
+use crate::connection::Connection;
+
+pub struct Tags {
+    tag: String,
+    /// A server that names the keys of a command.
+    asked: Connection,
+}
+
+impl Tags {
+    pub fn new(tag: String, asked: SocketAddr) -> Tags {
+        Tags { tag, asked: Connection::open(asked).expect("the server accepts connections") }
+    }
+
+    pub fn apply(&mut self, step: &mut Step) {
+        match step {
+            Step::One(request) => self.tag_keys(&mut request.args),
+            // A walk has no cursor yet, so the server would not know its key.
+            Step::Walk { args, cursor_at: 2 } => self.tag(&mut args[1]),
+            Step::Walk { .. } | Step::Count => {}
+        }
+    }
+
+    fn tag_keys(&mut self, args: &mut Args) {
+        let question = [&[b"COMMAND".to_vec(), b"GETKEYS".to_vec()], args.as_slice()].concat();
+        let Ok(Reply::Array(keys)) = self.asked.call(&question) else { return };
+        // The keys come in the order of the arguments, except for a destination behind its sources.
+        let mut is_tagged = vec![false; args.len()];
+        for key in &keys {
+            let Reply::Bulk(key) = key else { continue };
+            let at = (1..args.len()).find(|&at| !is_tagged[at] && args[at] == key[..]);
+            is_tagged[at.expect("an argument")] = true;
+        }
+        for (arg, _) in args.iter_mut().zip(is_tagged).filter(|(_, is_key)| *is_key) {
+            self.tag(arg);
+        }
+    }
+
+    fn tag(&self, key: &mut Vec<u8>) {
+        // A key with a tag of its own gets another form, because the first tag counts.
+        key.retain(|byte| !b"{}".contains(byte));
+        key.extend(self.tag.as_bytes());
+    }
+}
