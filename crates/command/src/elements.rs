@@ -15,7 +15,7 @@ pub(crate) use storage::packed::NAME_HASH_LEN;
 use storage::rows::row_behind;
 use storage::{KeyRef, StorageError};
 
-use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
+use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key, HELD_ROW};
 use crate::keys::scan::{scan_reply, ScanOptions};
 
 pub(crate) fn element_row(key: &KeyRef<'_>, generation: u64, name: &[u8]) -> Bytes {
@@ -121,8 +121,9 @@ pub(crate) fn all_elements(
     let mut elements = Vec::new();
     visit_elements(exec, key, generation, 0, &mut |_, name, value| {
         elements.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
-        ControlFlow::Continue(())
+        exec.holding(1 + usize::from(!value.is_empty()), name.len() + value.len())
     })?;
+    exec.check_held()?;
     Ok(elements)
 }
 
@@ -222,6 +223,9 @@ pub(crate) fn replace(
     (kind, expire_at_ms): (CollectionKind, Option<u64>),
     elements: Vec<(Bytes, Bytes)>,
 ) -> CommandResult<()> {
+    for (name, value) in &elements {
+        exec.hold(HELD_ROW, name.len() + value.len())?;
+    }
     if let Some(old) = exec.find(key)? {
         exec.remove(key, &old)?;
     }
@@ -260,8 +264,10 @@ pub(crate) fn scan(
         last_hash = hash;
         if options.matches(name) {
             show(name, value, &mut found);
+            return exec.holding(2, name.len() + value.len());
         }
         ControlFlow::Continue(())
     })?;
+    exec.check_held()?;
     Ok(scan_reply(next, found))
 }

@@ -27,6 +27,14 @@ pub const STRING_TOO_LONG: &str = "ERR string exceeds maximum allowed size (prot
 pub const OFFSET_OUT_OF_RANGE: &str = "ERR offset is out of range";
 pub const INVALID_CURSOR: &str = "ERR invalid cursor";
 
+/// Returns the error of a command that would hold more than `bytes` in memory.
+pub fn holds_too_much(bytes: u64) -> String {
+    format!(
+        "ERR the command needs more than {} MiB of memory at once: read or write the data in parts",
+        bytes >> 20
+    )
+}
+
 /// Maximum bytes of a name, and of all arguments together, in an error message.
 const SHOWN_BYTES: usize = 128;
 

@@ -5,7 +5,7 @@
 //! on finding one.
 
 use std::borrow::Cow;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -126,6 +126,7 @@ pub(crate) fn call(
     exec: &mut Exec<'_, '_>,
 ) -> CommandResult {
     exec.txn.count_lookups(spec.is_readonly());
+    exec.txn.hold_nothing();
     let result = handler(args, exec);
     events::conclude(Some(spec), args, exec);
     match exec.txn.take_failure() {
@@ -230,8 +231,24 @@ impl<'k> Deref for Key<'k> {
     }
 }
 
+/// Bytes that an item which a command holds takes beside its own: an allocation, and places in a
+/// list and in the reply.
+const HELD_ITEM_BYTES: usize = 80;
+
+/// Number of items that a row of its own is that a command writes: its key with the collection's
+/// name, its value, and its place in the batch and in the memtable.
+pub(crate) const HELD_ROW: usize = 3;
+
 /// Number of keys that [`Exec::keys`] takes at once.
 pub(crate) const KEYS_AT_ONCE: usize = 64;
+
+/// Same as [`Exec::holding`].
+pub(crate) fn holding(txn: &Txn<'_>, items: usize, bytes: usize) -> ControlFlow<()> {
+    match txn.hold((bytes + items * HELD_ITEM_BYTES) as u64) {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    }
+}
 
 impl Exec<'_, '_> {
     pub(crate) fn key<'k>(&self, key: &'k [u8]) -> Key<'k> {
@@ -246,6 +263,27 @@ impl Exec<'_, '_> {
             self.txn.touch(&keys.iter().map(|key| &key.meta_row[..]).collect::<Vec<_>>());
         }
         keys
+    }
+
+    /// Counts items of `bytes` in all that the command holds until its end.
+    ///
+    /// # Errors
+    /// The command holds too much, and must end before it writes anything.
+    pub(crate) fn hold(&self, items: usize, bytes: usize) -> CommandResult<()> {
+        match self.holding(items, bytes) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => self.check_held(),
+        }
+    }
+
+    /// Same as [`hold`](Exec::hold), for the callback of a walk. Behind the walk the caller checks
+    /// what the command [holds](Exec::check_held).
+    pub(crate) fn holding(&self, items: usize, bytes: usize) -> ControlFlow<()> {
+        holding(self.txn, items, bytes)
+    }
+
+    pub(crate) fn check_held(&self) -> CommandResult<()> {
+        self.txn.holds_too_much().map_or(Ok(()), |bytes| fail(error_messages::holds_too_much(bytes)))
     }
 
     /// Executes a part of a command that writes, and counts the look-ups of keys in it as those of

@@ -68,7 +68,11 @@ pub(crate) fn hmget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let hash = exec.find_hash(&key)?;
     let value = |field: &Bytes| match hash {
-        Some(hash) => Ok(get_field(exec, &key, hash, field)?.map_or(Reply::Nil, Reply::Bulk)),
+        Some(hash) => {
+            let value = get_field(exec, &key, hash, field)?;
+            exec.hold(1, value.as_ref().map_or(0, Bytes::len))?;
+            Ok(value.map_or(Reply::Nil, Reply::Bulk))
+        }
         None => Ok(Reply::Nil),
     };
     Ok(Reply::Array(args[2..].iter().map(value).collect::<CommandResult<Vec<_>>>()?))

@@ -40,6 +40,7 @@ pub(crate) fn replace(
     expire_at_ms: Option<u64>,
     elements: Vec<Bytes>,
 ) -> CommandResult<()> {
+    exec.hold(0, elements.iter().map(Bytes::len).sum())?;
     if let Some(old) = exec.find(key)? {
         exec.remove(key, &old)?;
     }

@@ -189,7 +189,9 @@ fn run(args: &[Bytes], exec: &mut Exec<'_, '_>, stores: bool) -> CommandResult {
         }
         for pattern in &options.get {
             let value = value_of(exec, pattern, &element)?;
-            bytes += value.as_ref().map_or(0, Bytes::len) as u64;
+            let value_bytes = value.as_ref().map_or(0, Bytes::len);
+            exec.hold(1, value_bytes)?;
+            bytes += value_bytes as u64;
             // One large value may be stored for each element.
             if options.destination.is_some() && bytes > exec.limits.max_value_bytes {
                 return fail(TOO_MANY_BYTES);
@@ -298,6 +300,7 @@ fn by_text(
             None => Some(name.clone()),
             Some(pattern) => value_of(exec, pattern, &name)?,
         };
+        exec.hold(1, text.as_ref().map_or(0, Bytes::len))?;
         weighted.push((Weight::Text(text), name));
     }
     Ok(weighted)

@@ -20,7 +20,7 @@ use storage::{KeyRef, StorageError};
 
 use crate::counted_tree::{Direction, Place, SeparatorFn, Sought, Tree, Writing};
 use crate::elements::{element_row, scan};
-use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
+use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key, HELD_ROW};
 use crate::keys::scan::{parse_cursor, scan_reply, ScanOptions};
 use crate::ranked::is_rewritten;
 
@@ -248,6 +248,9 @@ pub(crate) fn replace(
     expire_at_ms: Option<u64>,
     members: &[Member],
 ) -> CommandResult<()> {
+    for member in members {
+        exec.hold(HELD_ROW, 2 * member.name.len())?;
+    }
     if let Some(old) = exec.find(key)? {
         exec.remove(key, &old)?;
     }

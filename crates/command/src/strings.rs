@@ -30,7 +30,10 @@ pub(crate) fn mget(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     for keys in args[1..].chunks(KEYS_AT_ONCE) {
         for key in exec.keys(keys.iter()) {
             values.push(match exec.find(&key)? {
-                Some(Meta { value: Value::String(bytes), .. }) => Reply::Bulk(bytes),
+                Some(Meta { value: Value::String(bytes), .. }) => {
+                    exec.hold(1, bytes.len())?;
+                    Reply::Bulk(bytes)
+                }
                 _ => Reply::Nil,
             });
         }

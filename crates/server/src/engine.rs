@@ -12,7 +12,9 @@ use command::{Exec, Limits, Mode, Outcome, Spanning};
 use parking_lot::Mutex;
 use rocks::{Fetched, InRam, Keyspace};
 use storage::rows::Part;
-use storage::{packed, rows, KeyCounts, KeyRef, Reader, RegionState, StorageError, Txn, Visit, WriteSet};
+use storage::{
+    packed, rows, HeldLimit, KeyCounts, KeyRef, Reader, RegionState, StorageError, Txn, Visit, WriteSet,
+};
 use types::{RegionDescriptor, RegionId, Slot, SlotRange, Thresholds, UnixMillis, META_REGION};
 
 use crate::fetcher::Fetcher;
@@ -140,7 +142,7 @@ impl Engine {
                 if !rows.admits(item) {
                     return Ok(None);
                 }
-                match run_with(&rows, region, item, now, seed) {
+                match run_with(&rows, region, item, now, seed, HeldLimit::default()) {
                     Ok(outcome) if !rows.missed.get() => return Ok(Some(outcome)),
                     _ => match rows.unknown.take() {
                         Some(range) => range,
@@ -268,8 +270,14 @@ impl Engine {
         &self.fetcher
     }
 
-    /// Executes a read over rows of one moment.
-    pub fn read(&self, region: &RegionShared, item: &Item, now: UnixMillis) -> storage::Result<Counted> {
+    /// Executes a read over rows of one moment. Its reply is an error if it holds more than `held`.
+    pub fn read(
+        &self,
+        region: &RegionShared,
+        item: &Item,
+        now: UnixMillis,
+        held: HeldLimit<'_>,
+    ) -> storage::Result<Counted> {
         if item.is_bounded_read() {
             // This read method brings the rows into RAM.
             let rows = OneAfterTheOther { rows: &self.rows, read: Cell::new(0) };
@@ -292,18 +300,19 @@ impl Engine {
                 return Ok(outcome);
             }
         }
+        let now = (now, self.thresholds());
         // In a region of some slots such a command refuses keys of other slots.
         let is_of_one_slot = !item.spec.reads_unnamed_keys() || region.slots_or_all() != SlotRange::ALL;
         match (item.spec.spanning(), ItemSlot::of(item.spec, &item.args)) {
             // The results of these commands need not show one moment.
             (Some(Spanning::Cursor | Spanning::FirstFound), _) => {
-                run(&*self.rows, region, item, (now, self.thresholds()))
+                run_holding(&*self.rows, region, item, now, held)
             }
             (_, ItemSlot::One(slot)) if is_of_one_slot => {
                 let (from, to) = rows::slots_range(SlotRange { first: slot, last: slot });
-                run(&self.rows.view_of(&from, &to), region, item, (now, self.thresholds()))
+                run_holding(&self.rows.view_of(&from, &to), region, item, now, held)
             }
-            _ => run(&self.rows.view(), region, item, (now, self.thresholds())),
+            _ => run_holding(&self.rows.view(), region, item, now, held),
         }
     }
 
@@ -453,18 +462,31 @@ fn run(
     item: &Item,
     (now, thresholds): (UnixMillis, Thresholds),
 ) -> storage::Result<Counted> {
-    run_with(reader, region, item, (now, thresholds), next_seed(now))
+    run_with(reader, region, item, (now, thresholds), next_seed(now), HeldLimit::default())
 }
 
-fn run_with(
-    reader: &dyn Reader,
+/// Same as [`run`], with what the read may hold.
+fn run_holding<'a>(
+    reader: &'a dyn Reader,
+    region: &RegionShared,
+    item: &Item,
+    (now, thresholds): (UnixMillis, Thresholds),
+    held: HeldLimit<'a>,
+) -> storage::Result<Counted> {
+    run_with(reader, region, item, (now, thresholds), next_seed(now), held)
+}
+
+fn run_with<'a>(
+    reader: &'a dyn Reader,
     region: &RegionShared,
     item: &Item,
     (now, thresholds): (UnixMillis, Thresholds),
     seed: u64,
+    held: HeldLimit<'a>,
 ) -> storage::Result<Counted> {
     let mut txn = Txn::read_only(reader, region.id());
     txn.set_thresholds(thresholds);
+    txn.set_held_limit(held);
     let mut exec = Exec {
         txn: &mut txn,
         now_ms: now,
@@ -721,7 +743,7 @@ mod tests {
         for line in
             ["TTL k", "TYPE k", "EXISTS k", "OBJECT ENCODING k", "OBJECT IDLETIME k", "MEMORY USAGE k"]
         {
-            engine.read(region, &item(line), 1).unwrap();
+            engine.read(region, &item(line), 1, HeldLimit::default()).unwrap();
         }
         assert!(idle() >= 999);
         engine.read_from_ram(region, &item("GET k"), 1).unwrap();
@@ -731,7 +753,10 @@ mod tests {
         engine.rows().flush().unwrap();
         for _ in 0..2 {
             engine.rows().forget_clean_rows();
-            assert!(number(engine.read(region, &item("OBJECT IDLETIME k"), 1).unwrap()) >= 2999);
+            assert!(
+                number(engine.read(region, &item("OBJECT IDLETIME k"), 1, HeldLimit::default()).unwrap())
+                    >= 2999
+            );
             assert!(idle() >= 2999);
         }
         // The same holds if it is fetched for the command, unless another one in the pipeline uses
@@ -826,7 +851,7 @@ mod tests {
         for _ in 0..2 {
             let is_known = |line: &str| {
                 let item = Item::new(words(line), 0, false).unwrap();
-                engine.read(region, &item, 1).unwrap();
+                engine.read(region, &item, 1, HeldLimit::default()).unwrap();
                 engine.read_from_ram(region, &item, 1).is_some()
             };
             assert!(is_known("HGETALL medium-h"));
@@ -847,7 +872,7 @@ mod tests {
         engine.rows().forget_clean_rows();
         assert!(!is_answered("HGETALL h"));
         let item = Item::new(words("HGETALL h"), 0, false).unwrap();
-        engine.read(region, &item, 1).unwrap();
+        engine.read(region, &item, 1, HeldLimit::default()).unwrap();
         assert!(is_answered("HGETALL h"));
     }
 }

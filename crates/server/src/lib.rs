@@ -63,6 +63,7 @@ mod functions_keeper;
 pub mod fuzzing;
 mod heartbeat;
 mod joining;
+mod large_replies;
 mod led;
 mod loops;
 mod members;

@@ -30,6 +30,7 @@ use crate::engine::Engine;
 use crate::executor::{Levels, Parts};
 use crate::expiry::Expirer;
 use crate::functions::Functions;
+use crate::large_replies::LargeReplies;
 use crate::loops::{Loops, WorkerSender};
 use crate::members::Members;
 use crate::membership::{Membership, Reach};
@@ -81,6 +82,7 @@ pub struct Store {
     /// The publications for the clients of other stores.
     pub spread: Arc<Spread>,
     pub budget: Arc<LiveBudget>,
+    pub large_replies: LargeReplies,
     pub metrics: Arc<Metrics>,
     /// The costs of this store's commands.
     pub statistics: Statistics,
@@ -150,6 +152,7 @@ impl Store {
         let ends = Arc::new(Ends::new(config.store, config.dir.clone()));
         let regions = Regions::new(config.store, local, others, cluster.report_soon.clone(), leaders);
         let settings = Arc::new(RwLock::new(Settings::from_config(&config)));
+        let live_budget = Arc::new(LiveBudget::new(config.maxmemory));
         let client_memory = ClientMemory::new(budget.clients);
         let messages = MessageMemory::new(client_memory.clone(), budget.clients / 2);
         let pubsub = Arc::new(PubSub::new(messages));
@@ -222,7 +225,8 @@ impl Store {
             blocked: Arc::default(),
             client_memory,
             notices: Arc::new(notices),
-            budget: Arc::new(LiveBudget::new(config.maxmemory)),
+            large_replies: LargeReplies::new(live_budget.clone()),
+            budget: live_budget,
             statistics,
             metrics,
             capability: Arc::new(OwnCapability::load(&config)),

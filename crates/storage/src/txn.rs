@@ -11,6 +11,7 @@ use types::{RegionId, Thresholds};
 
 use crate::content::{Content, Stored, Unencoded};
 use crate::failpoints::Failpoint;
+use crate::held::{Held, HeldLimit};
 use crate::merge::merge;
 use crate::meta::{self, COLLECTION_END};
 use crate::packed::{self, is_packed, Changed, PackedKey, PACKED};
@@ -92,6 +93,7 @@ pub struct Txn<'a> {
     failed: Option<StorageError>,
     /// In a read, the meta row of the packed collection that was found last, and its value.
     found: RefCell<Option<(Bytes, Bytes)>>,
+    held: Held<'a>,
 }
 
 /// The place of a packed collection's rows.
@@ -138,6 +140,7 @@ impl<'a> Txn<'a> {
             bounds_layouts: false,
             failed: None,
             found: RefCell::default(),
+            held: Held::default(),
         }
     }
 
@@ -165,6 +168,7 @@ impl<'a> Txn<'a> {
             bounds_layouts: false,
             failed: None,
             found: RefCell::default(),
+            held: Held::default(),
         }
     }
 
@@ -193,6 +197,27 @@ impl<'a> Txn<'a> {
     /// changes elements of a collection, but not their number, then also writes the meta row.
     pub fn bounds_layouts(&self) -> bool {
         self.bounds_layouts
+    }
+
+    /// Sets how much a command may hold. The default is the limit of commands in entries.
+    pub fn set_held_limit(&mut self, limit: HeldLimit<'a>) {
+        self.held.limit = limit;
+    }
+
+    /// Begins a command, which holds nothing.
+    pub fn hold_nothing(&self) {
+        self.held.clear();
+    }
+
+    /// Counts bytes that the command holds until its end. Returns false if it holds too much. Then
+    /// it must end without writing anything.
+    pub fn hold(&self, bytes: u64) -> bool {
+        self.held.add(bytes)
+    }
+
+    /// Returns the limit if the command holds more.
+    pub fn holds_too_much(&self) -> Option<u64> {
+        self.held.is_too_much().then_some(self.held.limit.bytes)
     }
 
     /// Returns the generation of a new collection.

@@ -126,12 +126,14 @@ impl Tree<'_> {
             return Ok(items);
         }
         self.walk(exec, skipped, direction, &mut |item| {
+            let bytes = item.len();
             items.push(item);
             match items.len() as u64 == count {
                 true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+                false => exec.holding(1, bytes),
             }
         })?;
+        exec.check_held()?;
         Ok(items)
     }
 }

@@ -247,6 +247,9 @@ fn parse<'a>(
     Ok(())
 }
 
+/// Number of items that a place is in a reply with everything about it.
+const HELD_PLACE: usize = 7;
+
 /// A place that was found.
 struct Found {
     name: Bytes,
@@ -312,14 +315,17 @@ fn find(
                 return ControlFlow::Break(());
             }
             let point = point_of(score);
-            if let Some(distance) = shape.distance_inside(middle, point) {
-                found.push(Found { name, score, point, distance });
-            }
+            let Some(distance) = shape.distance_inside(middle, point) else {
+                return ControlFlow::Continue(());
+            };
+            let bytes = name.len();
+            found.push(Found { name, score, point, distance });
             match found.len() >= enough {
                 true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+                false => exec.holding(HELD_PLACE, bytes),
             }
         })?;
+        exec.check_held()?;
     }
     // The closest ones are asked for, unless any are.
     let order = query.order.or((query.count > 0 && !query.any).then_some(Order::Ascending));

@@ -10,12 +10,12 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use resp::Reply;
 use storage::rows::{self, Part};
-use storage::{KeyRef, Meta, Reader};
+use storage::{KeyRef, Meta, Reader, Txn};
 use types::{Draw, Slot, SlotRange, SLOT_COUNT};
 
 use super::type_name;
 use crate::error_messages;
-use crate::exec::{fail, CommandError, CommandResult, Exec, Mode};
+use crate::exec::{fail, holding, CommandError, CommandResult, Exec, Mode};
 use crate::glob;
 use crate::number::integer;
 
@@ -135,12 +135,13 @@ fn visit_live(
     exec: &mut Exec<'_, '_>,
     slots: SlotRange,
     from_hash: u64,
-    visit: &mut dyn FnMut(KeyRef<'_>, &Meta) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(&Txn<'_>, KeyRef<'_>, &Meta) -> ControlFlow<()>,
 ) -> CommandResult<()> {
     let (now, mode) = (exec.now_ms, exec.mode);
     let mut due = Vec::new();
     let mut failed = None;
-    visit_keys(exec.txn, slots, exec.db, from_hash, &mut |key, value| {
+    let txn = &*exec.txn;
+    visit_keys(txn, slots, exec.db, from_hash, &mut |key, value| {
         let meta = match Meta::decode(&Bytes::copy_from_slice(value)) {
             Ok(meta) => meta,
             Err(error) => {
@@ -149,7 +150,7 @@ fn visit_live(
             }
         };
         if !meta.is_due(now) {
-            return visit(key, &meta);
+            return visit(txn, key, &meta);
         }
         if mode == Mode::Read {
             failed = Some(CommandError::NeedsApply);
@@ -171,12 +172,14 @@ fn visit_live(
 pub(crate) fn keys(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut found = Vec::new();
     let pattern = &args[1];
-    visit_live(exec, exec.slots, 0, &mut |key, _| {
-        if glob::matches(pattern, key.key) {
-            found.push(Reply::bulk(Bytes::copy_from_slice(key.key)));
+    visit_live(exec, exec.slots, 0, &mut |txn, key, _| {
+        if !glob::matches(pattern, key.key) {
+            return ControlFlow::Continue(());
         }
-        ControlFlow::Continue(())
+        found.push(Reply::bulk(Bytes::copy_from_slice(key.key)));
+        holding(txn, 1, key.key.len())
     })?;
+    exec.check_held()?;
     Ok(Reply::Array(found))
 }
 
@@ -244,7 +247,7 @@ pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut found = Vec::new();
     let mut visited = 0;
     let mut last_position = None;
-    visit_live(exec, SlotRange { first: slot, last }, from_hash, &mut |key, meta| {
+    visit_live(exec, SlotRange { first: slot, last }, from_hash, &mut |txn, key, meta| {
         let here = position(key.slot, key.hash);
         // A cursor cannot distinguish keys at one position, so they are returned together.
         if visited >= options.count && last_position != Some(here) {
@@ -257,11 +260,13 @@ pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
             && options
                 .type_name
                 .is_none_or(|name| name.eq_ignore_ascii_case(type_name(&meta.value).as_bytes()));
-        if wanted {
-            found.push(Reply::bulk(Bytes::copy_from_slice(key.key)));
+        if !wanted {
+            return ControlFlow::Continue(());
         }
-        ControlFlow::Continue(())
+        found.push(Reply::bulk(Bytes::copy_from_slice(key.key)));
+        holding(txn, 1, key.key.len())
     })?;
+    exec.check_held()?;
     Ok(scan_reply(next, found))
 }
 
@@ -274,7 +279,7 @@ pub(crate) fn randomkey(_: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     for (slots, from_hash) in [(SlotRange { first: slot, last }, hash), (SlotRange { first, last: slot }, 0)]
     {
         let mut found = None;
-        visit_live(exec, slots, from_hash, &mut |key, _| {
+        visit_live(exec, slots, from_hash, &mut |_, key, _| {
             found = Some(Bytes::copy_from_slice(key.key));
             ControlFlow::Break(())
         })?;

@@ -59,9 +59,11 @@ fn intersection(keys: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Vec<By
     let sets = find_sets(exec, keys)?;
     let mut members = Vec::new();
     intersect(exec, sets, |member| {
+        let bytes = member.len();
         members.push(member);
-        ControlFlow::Continue(())
+        exec.holding(1, bytes)
     })?;
+    exec.check_held()?;
     Ok(members)
 }
 
@@ -70,7 +72,10 @@ fn union(keys: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Vec<Bytes>> {
     let mut members = BTreeSet::new();
     for set in sets.iter().flatten() {
         visit_members(exec, set, |member| {
-            members.insert(member);
+            let bytes = member.len();
+            if members.insert(member) {
+                exec.hold(1, bytes)?;
+            }
             Ok(ControlFlow::Continue(()))
         })?;
     }
@@ -98,6 +103,7 @@ fn difference(keys: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Vec<Byte
             is_elsewhere = is_elsewhere || has_member(exec, key, *set, &member)?;
         }
         if !is_elsewhere {
+            exec.hold(1, member.len())?;
             members.push(member);
         }
         Ok(ControlFlow::Continue(()))

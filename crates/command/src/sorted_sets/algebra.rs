@@ -1,6 +1,6 @@
 //! Unions, intersections and differences of sorted sets and sets. A set's members have the score 1.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -195,10 +195,16 @@ fn unite(exec: &Exec<'_, '_>, request: &Request<'_>) -> CommandResult<BTreeMap<B
     for source in &request.sources {
         source.visit(exec, |name, score| {
             let score = not_nan(source.weight * score);
-            scores
-                .entry(name)
-                .and_modify(|total| *total = request.aggregate.of(*total, score))
-                .or_insert(score);
+            match scores.entry(name) {
+                Entry::Occupied(mut total) => {
+                    let combined = request.aggregate.of(*total.get(), score);
+                    total.insert(combined);
+                }
+                Entry::Vacant(place) => {
+                    exec.hold(2, place.key().len())?;
+                    place.insert(score);
+                }
+            }
             Ok(ControlFlow::Continue(()))
         })?;
     }
@@ -216,6 +222,7 @@ fn subtract(exec: &Exec<'_, '_>, request: &Request<'_>) -> CommandResult<Vec<Mem
                 return Ok(ControlFlow::Continue(()));
             }
         }
+        exec.hold(2, name.len())?;
         members.push(Member { score, name });
         Ok(ControlFlow::Continue(()))
     })?;
@@ -230,10 +237,14 @@ fn combine(exec: &Exec<'_, '_>, request: &Request<'_>, operation: Operation) -> 
             let scores = unite(exec, request)?;
             members.extend(scores.into_iter().map(|(name, score)| Member { score, name }));
         }
-        Operation::Intersection => intersect(exec, request, |member| {
-            members.push(member);
-            ControlFlow::Continue(())
-        })?,
+        Operation::Intersection => {
+            intersect(exec, request, |member| {
+                let bytes = member.name.len();
+                members.push(member);
+                exec.holding(2, bytes)
+            })?;
+            exec.check_held()?;
+        }
         Operation::Difference => members = subtract(exec, request)?,
     }
     members.sort_by(Member::order);

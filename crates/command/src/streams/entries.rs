@@ -21,8 +21,9 @@ pub(super) fn rows_of(exec: &Exec<'_, '_>, (from, to): (Bytes, Bytes)) -> Comman
     let mut found = Vec::new();
     exec.txn.scan(&from, &to, &mut |row, value| {
         found.push((Bytes::copy_from_slice(&row[from.len()..]), Bytes::copy_from_slice(value)));
-        ControlFlow::Continue(())
+        exec.holding(2, row.len() + value.len())
     })?;
+    exec.check_held()?;
     Ok(found)
 }
 
@@ -183,12 +184,15 @@ pub(super) fn range(
     let mut found = Vec::new();
     if count > 0 {
         walk(exec, key, stream, ids, direction, &mut |node, entry| {
-            found.push((entry.id, node.parts(entry)));
+            let parts = node.parts(entry);
+            let (items, bytes) = (2 + parts.len(), parts.iter().map(Bytes::len).sum());
+            found.push((entry.id, parts));
             match found.len() as u64 >= count {
                 true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+                false => exec.holding(items, bytes),
             }
         })?;
+        exec.check_held()?;
     }
     Ok(found)
 }

@@ -8,7 +8,7 @@ use storage::{Stream, StreamId};
 
 use super::group::{self, Consumer, Group, Rows, UNKNOWN};
 use super::manage::no_group;
-use super::pending::{visit_of_consumer, Names};
+use super::pending::{visit_of_consumer, Names, HELD_PENDING};
 use super::read::lag;
 use super::{count_reply, entries, entry_reply, id_reply};
 use crate::counted_tree::Direction;
@@ -97,10 +97,11 @@ fn full_group(
     rows.visit_pending(exec, ALL, &mut |id, pending| {
         found.push((id, pending));
         match (found.len() as u64) < limit {
-            true => ControlFlow::Continue(()),
+            true => exec.holding(HELD_PENDING, 0),
             false => ControlFlow::Break(()),
         }
     })?;
+    exec.check_held()?;
     let mut names = Names::default();
     let pending = found.into_iter().map(|(id, pending)| {
         Ok(Reply::Array(vec![
@@ -130,6 +131,7 @@ fn full_consumer(exec: &Exec<'_, '_>, rows: &Rows<'_>, consumer: &Consumer, limi
     visit_of_consumer(exec, rows, consumer.number, ALL, |id| {
         if let Some(of) = rows.pending(exec, id)? {
             let (at, times) = (count_reply(of.delivered_ms), Reply::Int(of.deliveries as i64));
+            exec.hold(HELD_PENDING, 0)?;
             pending.push(Reply::Array(vec![id_reply(id), at, times]));
         }
         Ok(match (pending.len() as u64) < limit {

@@ -107,6 +107,9 @@ fn summary(exec: &Exec<'_, '_>, key: &Key<'_>, group: &Group) -> CommandResult {
 /// Number of a consumer's pending entries that are looked up at a time.
 const BATCH: usize = 256;
 
+/// Number of items that a pending entry is in a reply.
+pub(super) const HELD_PENDING: usize = 6;
+
 /// Visits the pending entries of a consumer in a range in the order of their IDs. The callback may
 /// look up other rows.
 pub(super) fn visit_of_consumer(
@@ -145,7 +148,7 @@ fn listed(exec: &Exec<'_, '_>, key: &Key<'_>, group: &Group, wanted: &Wanted<'_>
     let now_ms = exec.now_ms;
     let is_wanted = |pending: &Pending| wanted.idle_ms == 0 || pending.idle_ms(now_ms) >= wanted.idle_ms;
     let end = |found: &[(StreamId, Pending)]| match (found.len() as u64) < wanted.count {
-        true => ControlFlow::Continue(()),
+        true => exec.holding(HELD_PENDING, 0),
         false => ControlFlow::Break(()),
     };
     let consumer = match wanted.consumer {
@@ -170,6 +173,7 @@ fn listed(exec: &Exec<'_, '_>, key: &Key<'_>, group: &Group, wanted: &Wanted<'_>
             Ok(end(&found))
         })?,
     }
+    exec.check_held()?;
     let mut names = Names::default();
     let shown = found.into_iter().map(|(id, pending)| {
         Ok(Reply::Array(vec![

@@ -12,7 +12,7 @@ use super::pending::visit_of_consumer;
 use super::{entries, entry_reply, id, id_reply};
 use crate::counted_tree::Direction;
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec, Key};
+use crate::exec::{fail, CommandError, CommandResult, Exec, Key};
 use crate::number::integer;
 
 const UNBALANCED: &str =
@@ -243,7 +243,7 @@ fn read_as_group(args: &[Bytes], exec: &mut Exec<'_, '_>, has_waited: bool) -> C
         let key = exec.key(name);
         let stream = match exec.counting(!has_waited, |exec| exec.find_stream(&key)) {
             Ok(found) => found.map(|found| found.stream),
-            Err(crate::exec::CommandError::Error(_)) if has_waited => None,
+            Err(CommandError::Error(_)) if has_waited => None,
             Err(error) => return Err(error),
         };
         let group = match &stream {
@@ -279,9 +279,15 @@ fn read_as_group(args: &[Bytes], exec: &mut Exec<'_, '_>, has_waited: bool) -> C
         let Some(group) = group else { continue };
         let read = match source.from {
             From::Id(id) => {
-                Some(read_history(exec, &key, &source.stream, group, reader, (id, request.count))?)
+                read_history(exec, &key, &source.stream, group, reader, (id, request.count)).map(Some)
             }
-            From::New => read_new(exec, &key, &source.stream, group, reader, request.count)?,
+            From::New => read_new(exec, &key, &source.stream, group, reader, request.count),
+        };
+        let read = match read {
+            // The entries of this stream and those behind it are left to another read, because the
+            // others are delivered.
+            Err(CommandError::Error(_)) if !replies.is_empty() && exec.check_held().is_err() => break,
+            read => read?,
         };
         replies.extend(read.map(|entries| (source.name, entries)));
     }
@@ -341,6 +347,7 @@ fn read_history(
         visit_of_consumer(exec, &rows, consumer, (start, StreamId::MAX), |id| {
             replies.push(match finder.find(exec, key, stream, id)? {
                 Some(parts) => {
+                    exec.hold(2 + parts.len(), parts.iter().map(Bytes::len).sum())?;
                     delivered.push(id);
                     entry_reply(id, parts)
                 }

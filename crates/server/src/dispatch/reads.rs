@@ -18,7 +18,6 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
-use command::Outcome;
 use node::reads::{Local, Origin, Proof, Read};
 use node::{Answer, Item, Maintenance, Refusal, Work};
 use replica::Input;
@@ -29,7 +28,7 @@ use types::{BootNanos, UnixMillis};
 
 use super::REPLY_BYTES_MAX;
 use crate::clock;
-use crate::engine::Counted;
+use crate::large_replies::{answered, Answered};
 use crate::loops::ToWorker;
 use crate::proposals::{cluster_down, Answers, NotDone};
 use crate::regions::{RegionShared, RowsToken};
@@ -46,8 +45,8 @@ const FETCHED_ROWS_MAX: usize = 1024;
 /// needs three: its meta row must be read before its own row.
 const FETCH_ROUNDS: usize = 6;
 
-/// The outcomes of reads in order, each with true if RAM alone could not answer it.
-type ColdReads = Vec<(Counted, bool)>;
+/// The answers of reads in order, each with true if RAM alone could not give it.
+type ColdReads = Vec<(Answered, bool)>;
 
 /// The result of one pass over the rows.
 pub(super) struct Pass {
@@ -174,7 +173,7 @@ impl Store {
         let mut missed = items.len();
         for (position, item) in items.iter().enumerate() {
             match self.engine.read_from_ram(region, item, now) {
-                Some(outcome) => pass.take(position, outcome),
+                Some(outcome) => pass.take(position, answered(outcome, Answer::from)),
                 None => {
                     missed = position;
                     break;
@@ -191,15 +190,13 @@ impl Store {
                 if read.is_empty() {
                     read = self.read_on_a_thread(region, items, at, now).await?;
                 }
-                for (outcome, has_missed) in read {
+                for (answered, has_missed) in read {
                     if bytes >= REPLY_BYTES_MAX {
                         break;
                     }
-                    if let Outcome::Reply(reply) = &outcome.0 {
-                        bytes += reply.bytes();
-                    }
+                    bytes += answered.0.as_ref().map_or(0, Answer::bytes);
                     pass.misses += u64::from(has_missed);
-                    pass.take(at, outcome);
+                    pass.take(at, answered);
                     at += 1;
                 }
             }
@@ -221,7 +218,8 @@ impl Store {
                 missed = so_far.missed;
             }
             if !so_far.outcomes.is_empty() || so_far.rows.is_empty() || round + 1 == FETCH_ROUNDS {
-                return so_far.outcomes.into_iter().zip(missed).collect();
+                let answers = so_far.outcomes.into_iter().map(|outcome| answered(outcome, Answer::from));
+                return answers.zip(missed).collect();
             }
             // A row that a later round needs may depend on the rows of this one, and a row that was
             // fetched before a memtable was dropped is fetched again.
@@ -254,14 +252,14 @@ impl Store {
                     break;
                 }
                 let has_missed = in_ram.is_none();
-                let outcome = match in_ram {
-                    Some(outcome) => outcome,
-                    None => store.engine.read(&region, item, now)?,
+                let answered = match in_ram {
+                    Some(outcome) => answered(outcome, Answer::from),
+                    None => store
+                        .large_replies
+                        .answer(item, |held| store.engine.read(&region, item, now, held))?,
                 };
-                if let Outcome::Reply(reply) = &outcome.0 {
-                    bytes += reply.bytes();
-                }
-                read.push((outcome, has_missed));
+                bytes += answered.0.as_ref().map_or(0, Answer::bytes);
+                read.push((answered, has_missed));
                 if bytes >= REPLY_BYTES_MAX {
                     break;
                 }
@@ -353,14 +351,12 @@ impl Store {
 }
 
 impl Pass {
-    fn take(&mut self, position: usize, (outcome, counts): Counted) {
-        match outcome {
-            Outcome::Reply(reply) => {
-                self.answers[position] = Some(reply.into());
-                self.counts += counts;
-            }
-            Outcome::NeedsApply => self.to_propose.push(position),
+    fn take(&mut self, position: usize, (answer, counts): Answered) {
+        match answer {
+            Some(_) => self.counts += counts,
+            None => self.to_propose.push(position),
         }
+        self.answers[position] = answer;
     }
 }
 
@@ -369,6 +365,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use bytes::Bytes;
+    use command::Outcome;
     use storage::{RegionState, Txn};
     use types::{RegionDescriptor, SlotRange};
 
@@ -604,7 +601,7 @@ mod tests {
             });
             for _ in 0..3000 {
                 for line in ["LINDEX list 300", "LRANGE list 200 390"] {
-                    let outcome = engine.read(&region, &item(line), 1);
+                    let outcome = engine.read(&region, &item(line), 1, storage::HeldLimit::default());
                     if !matches!(outcome, Ok((Outcome::Reply(_), _))) {
                         is_over.store(true, Ordering::Relaxed);
                         panic!("{line}: {:?}", outcome.err());

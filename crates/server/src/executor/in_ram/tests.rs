@@ -59,7 +59,11 @@ impl Running {
         let words = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         let item = node::Item::new(words, 0, false).expect("a command");
         let store = &self.fixture.store;
-        store.engine.read(&store.regions.of_users()[0], &item, 1).expect("rows are read").0
+        store
+            .engine
+            .read(&store.regions.of_users()[0], &item, 1, storage::HeldLimit::default())
+            .expect("rows are read")
+            .0
     }
 
     fn value(&self, key: &str) -> Option<Bytes> {

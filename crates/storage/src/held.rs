@@ -1,0 +1,71 @@
+//! The memory that a command holds at once: what it has collected for its reply, or to write it.
+//!
+//! A collection may be larger than RAM. Without a limit, one command that asks for all of it would
+//! end the store.
+
+use std::cell::Cell;
+
+/// Limit of the bytes that a command of a log entry holds. It is part of the semantics of an entry:
+/// every replica must refuse the same commands, however large its memory is.
+pub const HELD_BYTES_MAX: u64 = 512 << 20;
+
+/// The limit of a command, and what is done when it holds much.
+#[derive(Clone, Copy)]
+pub struct HeldLimit<'a> {
+    pub bytes: u64,
+    /// A number of bytes, and a function that is called once when a command holds more.
+    pub large: Option<(u64, &'a dyn Fn())>,
+}
+
+impl Default for HeldLimit<'_> {
+    fn default() -> Self {
+        HeldLimit { bytes: HELD_BYTES_MAX, large: None }
+    }
+}
+
+/// The bytes that the present command holds.
+#[derive(Default)]
+pub(crate) struct Held<'a> {
+    pub limit: HeldLimit<'a>,
+    bytes: Cell<u64>,
+}
+
+impl Held<'_> {
+    pub fn add(&self, bytes: u64) -> bool {
+        let before = self.bytes.get();
+        let now = before.saturating_add(bytes);
+        self.bytes.set(now);
+        if let Some((large, tell)) = self.limit.large {
+            if before < large && now >= large {
+                tell();
+            }
+        }
+        now <= self.limit.bytes
+    }
+
+    pub fn is_too_much(&self) -> bool {
+        self.bytes.get() > self.limit.bytes
+    }
+
+    pub fn clear(&self) {
+        self.bytes.set(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_told_once_that_it_is_large_and_each_time_that_it_is_too_large() {
+        let told = Cell::new(0);
+        let tell = || told.set(told.get() + 1);
+        let limit = HeldLimit { bytes: 100, large: Some((50, &tell)) };
+        let held = Held { limit, ..Held::default() };
+        assert!(held.add(49) && told.get() == 0);
+        assert!(held.add(51) && told.get() == 1 && !held.is_too_much());
+        assert!(!held.add(1) && !held.add(u64::MAX) && held.is_too_much());
+        held.clear();
+        assert!(held.add(100) && told.get() == 2 && !held.is_too_much());
+    }
+}
