@@ -14,8 +14,8 @@ help: ## this list
 build: ## the programs steelyard and steelyard-lab, and the device preload library
 	@$(ENV) cargo build --release --workspace --lib --bins
 
-dist: ## the same for use: fat LTO, slower to compile, faster to run
-	@$(ENV) cargo build --profile dist -p steelyard -p steelyard-lab -p steelyard-devshim
+dist: ## the same for use, faster to run: fat LTO and a profile, compiled twice; PROFILE=no for once and no profile
+	@$(ENV) PROFILE=$${PROFILE:-yes} scripts/dist.sh
 
 demo: build ## six unequal stores on this machine, under load
 	@$(ENV) "$$CARGO_TARGET_DIR/release/steelyard" demo

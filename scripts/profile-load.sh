@@ -1,0 +1,44 @@
+#!/bin/bash
+# Serves the load for the profile of `make dist`: the tests of redis-benchmark and a script on one store, in pipelines
+# and without, and the same on three stores in cluster mode. The program writes its counts when it ends.
+#
+#   profile-load.sh STEELYARD
+set -euo pipefail
+steelyard=$1
+dir=$(mktemp -d "${TMPDIR:-/var/tmp}/steelyard-profile-XXXXXX")
+pids=()
+trap 'kill "${pids[@]}" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$dir"' EXIT
+end() { kill "${pids[@]}" && wait "${pids[@]}" || true; pids=(); }
+
+base=$((20000 + RANDOM % 10000))
+await() { # a new cluster's version rises a few seconds after its start
+	for _ in $(seq 600); do
+		redis-cli -c -p $base sadd warm up 2>/dev/null | grep -qx "[01]" && return
+		sleep 0.1
+	done
+	echo "profile-load: the stores do not serve; see $dir" >&2
+	trap - EXIT
+	kill "${pids[@]}" 2>/dev/null || true
+	exit 1
+}
+load() { redis-benchmark -p $base -c 50 -r 100000 -q "$@" >/dev/null 2>&1; }
+
+"$steelyard" serve --port $base --peer-port $((base + 1)) --admin-port $((base + 2)) --fsync always --probe no \
+	--dir "$dir/one" >"$dir/one.log" 2>&1 &
+pids+=($!)
+await
+for test in ping_mbulk set get incr lpush rpush lpop rpop sadd hset spop zadd zpopmin mset; do load -n 60000 -t $test; done
+load -n 15000 -t lrange_100,lrange_300
+for test in set get; do load -n 60000 -d 1024 -t $test; done
+load -n 300000 -P 16 -d 1024 -t set
+load -n 500000 -P 16 -d 1024 -t get
+load -n 200000 -P 16 -t set,get,incr,sadd,hset,lpush,zadd
+load -n 30000 -P 4 eval "return redis.call('incr',KEYS[1])" 1 key:__rand_int__
+end
+
+"$steelyard" playground --stores 3 --regions 3 --cluster-enabled --port $base --dir "$dir/three" >"$dir/three.log" 2>&1 &
+pids+=($!)
+await
+for clients in 64 512; do load --cluster -c $clients -r 10000000 -d 1024 -n 100000 -t set; done
+load --cluster -c 64 -n 60000 -t set,get,incr,hset,zadd
+end
