@@ -31,10 +31,12 @@ if ! merger >/dev/null; then
 fi
 
 # What the programs depend on. The same sources are not compiled again.
-sources=$( (rustc -vV; find Cargo.toml Cargo.lock crates vendor scripts -type f -print0 | sort -z | xargs -0 sha256sum) |
+sources=$( (rustc -vV; echo "${ROCKSDB_LIB_DIR:-}"; find Cargo.toml Cargo.lock crates vendor scripts -type f -print0 | sort -z | xargs -0 sha256sum) |
 	sha256sum | cut -c1-16)
 built="$target/dist-profiled"
-if [ "$(cat "$target/dist/PROFILED" 2>/dev/null)" != "$sources" ]; then
+programs() { (cd "$target/dist" && echo "$sources" && sha256sum steelyard steelyard-lab) 2>/dev/null; }
+if [ "$(programs)" != "$(cat "$target/dist/PROFILED" 2>/dev/null)" ]; then
+	rm -f "$target/dist/PROFILED"
 	counts="$target/dist-counts"
 	rm -rf "$counts" && mkdir -p "$counts"
 	say "1/3 compiling the programs that count (about eight minutes on two cores)"
@@ -48,7 +50,8 @@ if [ "$(cat "$target/dist/PROFILED" 2>/dev/null)" != "$sources" ]; then
 		cargo build --profile dist --locked -p steelyard -p steelyard-lab --target "$host"
 	cargo build --profile dist --locked -p steelyard-devshim
 	for program in steelyard steelyard-lab; do
-		cp -f "$built/$host/dist/$program" "$target/dist/.$program" && mv -f "$target/dist/.$program" "$target/dist/$program"
+		cp -f "$built/$host/dist/$program" "$target/dist/.$program"
+		mv -f "$target/dist/.$program" "$target/dist/$program"
 	done
-	echo "$sources" >"$target/dist/PROFILED"
+	programs >"$target/dist/PROFILED"
 fi

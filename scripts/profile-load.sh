@@ -8,20 +8,34 @@ steelyard=$1
 dir=$(mktemp -d "${TMPDIR:-/var/tmp}/steelyard-profile-XXXXXX")
 pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true; wait 2>/dev/null || true; rm -rf "$dir"' EXIT
-end() { kill "${pids[@]}" && wait "${pids[@]}" || true; pids=(); }
-
-base=$((20000 + RANDOM % 10000))
-await() { # a new cluster's version rises a few seconds after its start
-	for _ in $(seq 600); do
-		redis-cli -c -p $base sadd warm up 2>/dev/null | grep -qx "[01]" && return
-		sleep 0.1
-	done
-	echo "profile-load: the stores do not serve; see $dir" >&2
+fail() { # keeps the logs
+	echo "profile-load: $*; see $dir" >&2
 	trap - EXIT
 	kill "${pids[@]}" 2>/dev/null || true
 	exit 1
 }
-load() { redis-benchmark -p $base -c 50 -r 100000 -q "$@" >/dev/null 2>&1; }
+end() {
+	kill "${pids[@]}" && wait "${pids[@]}" || fail "the stores did not end by themselves"
+	pids=()
+}
+
+# A range of ports that nobody listens at.
+for _ in $(seq 50); do
+	base=$((20000 + RANDOM % 10000))
+	for port in $(seq $base $((base + 9))); do
+		(: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null && continue 2
+	done
+	break
+done
+await() { # a new cluster's version rises a few seconds after its start
+	for _ in $(seq 600); do
+		kill -0 "${pids[@]}" 2>/dev/null || fail "the stores have ended"
+		redis-cli -c -p $base sadd warm up 2>/dev/null | grep -qx "[01]" && return
+		sleep 0.1
+	done
+	fail "the stores do not serve"
+}
+load() { redis-benchmark -p $base -c 50 -r 100000 -q "$@" >"$dir/load.log" 2>&1 || fail "a load failed: $*"; }
 
 "$steelyard" serve --port $base --peer-port $((base + 1)) --admin-port $((base + 2)) --fsync always --probe no \
 	--dir "$dir/one" >"$dir/one.log" 2>&1 &
@@ -33,7 +47,7 @@ for test in set get; do load -n 60000 -d 1024 -t $test; done
 load -n 300000 -P 16 -d 1024 -t set
 load -n 500000 -P 16 -d 1024 -t get
 load -n 200000 -P 16 -t set,get,incr,sadd,hset,lpush,zadd
-load -n 30000 -P 4 eval "return redis.call('incr',KEYS[1])" 1 key:__rand_int__
+load -n 30000 -P 4 eval "return redis.call('incr',KEYS[1])" 1 script:__rand_int__
 end
 
 "$steelyard" playground --stores 3 --regions 3 --cluster-enabled --port $base --dir "$dir/three" >"$dir/three.log" 2>&1 &

@@ -126,8 +126,8 @@ pub(crate) fn call(
     exec: &mut Exec<'_, '_>,
 ) -> CommandResult {
     exec.txn.count_lookups(spec.is_readonly());
-    exec.txn.hold_nothing();
-    let result = handler(args, exec);
+    // The commands before it in the entry, transaction or script may hold too much already.
+    let result = exec.check_held().and_then(|()| handler(args, exec));
     events::conclude(Some(spec), args, exec);
     match exec.txn.take_failure() {
         Some(error) => Err(error.into()),
@@ -265,10 +265,10 @@ impl Exec<'_, '_> {
         keys
     }
 
-    /// Counts items of `bytes` in all that the command holds until its end.
+    /// Counts items of `bytes` in all that the command holds until the end of its entry.
     ///
     /// # Errors
-    /// The command holds too much, and must end before it writes anything.
+    /// That is too much, and the command must end before it writes anything.
     pub(crate) fn hold(&self, items: usize, bytes: usize) -> CommandResult<()> {
         match self.holding(items, bytes) {
             ControlFlow::Continue(()) => Ok(()),
@@ -280,6 +280,23 @@ impl Exec<'_, '_> {
     /// what the command [holds](Exec::check_held).
     pub(crate) fn holding(&self, items: usize, bytes: usize) -> ControlFlow<()> {
         holding(self.txn, items, bytes)
+    }
+
+    /// Executes a part of a command that has another way. Returns `None` if the part would hold too
+    /// much, and what it held is dropped. It has then written nothing.
+    pub(crate) fn unless_too_much<T>(
+        &mut self,
+        part: impl FnOnce(&mut Self) -> CommandResult<T>,
+    ) -> CommandResult<Option<T>> {
+        let before = self.txn.held();
+        match part(self) {
+            Ok(done) => Ok(Some(done)),
+            Err(CommandError::Error(_)) if self.check_held().is_err() => {
+                self.txn.hold_only(before);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) fn check_held(&self) -> CommandResult<()> {

@@ -278,11 +278,16 @@ fn remove_ranks(
         return exec.remove(key, &set.meta());
     }
     if is_rewritten(count, set.len) {
-        let tree = tree(key, set);
-        let mut kept = members(exec, &tree, (0, first), Direction::Forward)?;
-        let behind = first.saturating_add(count);
-        kept.extend(members(exec, &tree, (behind, u64::MAX), Direction::Forward)?);
-        return replace(exec, key, set.expire_at_ms, &kept);
+        let rewritten = exec.unless_too_much(|exec| {
+            let tree = tree(key, set);
+            let mut kept = members(exec, &tree, (0, first), Direction::Forward)?;
+            let behind = first.saturating_add(count);
+            kept.extend(members(exec, &tree, (behind, u64::MAX), Direction::Forward)?);
+            replace(exec, key, set.expire_at_ms, &kept)
+        })?;
+        if rewritten.is_some() {
+            return Ok(());
+        }
     }
     let mut changing = Changing::begin(exec, key, Some(set));
     for _ in 0..count {

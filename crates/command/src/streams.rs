@@ -28,7 +28,7 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::{KeyRef, Stream, StreamId};
 
-use crate::exec::{CommandResult, Exec, Key, StreamValue};
+use crate::exec::{CommandResult, Exec, Key, StreamValue, HELD_ROW};
 use group::Group;
 
 /// Returns a stream without entries, which has a new generation.
@@ -61,32 +61,43 @@ pub(crate) fn duplicate(
     (stream, expire_at_ms): (&Stream, Option<u64>),
     to: &Key<'_>,
 ) -> CommandResult<()> {
+    // All rows are read before the first one is written.
+    let nodes = elements(exec, from, stream.generation)?;
+    let mut groups = Vec::new();
+    for (name, value) in group::all_rows(exec, from, stream.generation)? {
+        let group = Group::decode(name, &value)?;
+        let pending = elements(exec, from, group.row.generation)?;
+        groups.push((group, pending));
+    }
     if let Some(old) = exec.find(to)? {
         exec.remove(to, &old)?;
     }
     let generation = exec.txn.state_mut().take_generation();
     let copy = Stream { generation, ..*stream };
-    copy_elements(exec, (from, stream.generation), (to, generation))?;
-    for (name, value) in group::all_rows(exec, from, stream.generation)? {
-        let group = Group::decode(name, &value)?;
+    put_elements(exec, (to, generation), nodes);
+    for (group, pending) in groups {
         let mut row = group.row;
         row.generation = exec.txn.state_mut().take_generation();
-        copy_elements(exec, (from, group.row.generation), (to, row.generation))?;
+        put_elements(exec, (to, row.generation), pending);
         exec.put_element(to, to.group_row(generation, &group.name), None, row.encode());
     }
     exec.put_stream_with_time(to, None, StreamValue { stream: copy, expire_at_ms });
     Ok(())
 }
 
-fn copy_elements(
-    exec: &mut Exec<'_, '_>,
-    (from, from_generation): (&KeyRef<'_>, u64),
-    (to, to_generation): (&KeyRef<'_>, u64),
-) -> CommandResult<()> {
-    for (subkey, value) in entries::rows_of(exec, from.element_range(from_generation))? {
-        exec.put_element(to, to.element_row(to_generation, &subkey), None, value);
+/// Returns the sub-keys and values of a generation, which are about to be written again.
+fn elements(exec: &Exec<'_, '_>, key: &KeyRef<'_>, generation: u64) -> CommandResult<Vec<(Bytes, Bytes)>> {
+    let rows = entries::rows_of(exec, key.element_range(generation))?;
+    for (subkey, value) in &rows {
+        exec.hold(HELD_ROW, subkey.len() + value.len())?;
     }
-    Ok(())
+    Ok(rows)
+}
+
+fn put_elements(exec: &mut Exec<'_, '_>, (key, generation): (&KeyRef<'_>, u64), rows: Vec<(Bytes, Bytes)>) {
+    for (subkey, value) in rows {
+        exec.put_element(key, key.element_row(generation, &subkey), None, value);
+    }
 }
 
 #[cfg(test)]

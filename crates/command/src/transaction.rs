@@ -303,6 +303,8 @@ fn exec(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
             },
         };
         bytes = bytes.saturating_add(reply.bytes());
+        // The check is before the next command.
+        let _ = exec.holding(1, reply.bytes());
         replies.push(reply);
     }
     Ok(Reply::Array(replies))

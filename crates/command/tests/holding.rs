@@ -13,7 +13,7 @@ const ELEMENTS: usize = 5000;
 const SMALL: u64 = 64 << 10;
 
 /// Commands that hold all elements of a collection of [`ELEMENTS`], and many small ones.
-const HOLDING: [&str; 50] = [
+const HOLDING: [&str; 61] = [
     "HGETALL hash",
     "HKEYS hash",
     "HVALS hash",
@@ -63,7 +63,18 @@ const HOLDING: [&str; 50] = [
     "KEYS *",
     "MGET large large large",
     "RENAME hash to",
+    "RENAME stream small",
+    "RENAME pending small",
     "COPY zset to REPLACE",
+    "COPY stream small REPLACE",
+    "COPY list small REPLACE",
+    "SPOP set 4999",
+    "SRANDMEMBER set -4999",
+    "HRANDFIELD hash -4999 WITHVALUES",
+    "ZRANDMEMBER zset -4999",
+    "LPOS same x COUNT 0",
+    "LREM same 0 x",
+    "XGROUP DELCONSUMER pending all c",
 ];
 
 fn words(line: &str) -> Vec<Bytes> {
@@ -98,13 +109,22 @@ fn filled() -> MemoryKeyspace {
                 format!("RPUSH list {at}"),
                 format!("XADD stream {at}-1 field value"),
                 format!("SET key:{at} v"),
+                "RPUSH same x".into(),
+                format!("XADD pending {at}-1 f v"),
             ],
         );
     }
     apply(
         &mut rows,
-        ["XGROUP CREATE stream g 0", "XGROUP CREATE stream all 0", "XREADGROUP GROUP all c STREAMS stream >"]
-            .map(String::from),
+        [
+            "XGROUP CREATE stream g 0",
+            "XGROUP CREATE stream all 0",
+            "XREADGROUP GROUP all c STREAMS stream >",
+            "XGROUP CREATE pending all 0",
+            "XREADGROUP GROUP all c STREAMS pending >",
+            "XTRIM pending MAXLEN 1",
+        ]
+        .map(String::from),
     );
     rows
 }
@@ -149,6 +169,48 @@ fn a_command_that_holds_too_much_is_refused_and_changes_nothing() {
     {
         assert!(!run(&rows, line, SMALL).0.is_error(), "{line}");
     }
+}
+
+/// Commands with another way hold less.
+#[test]
+fn what_does_not_fit_is_done_in_another_way_or_left() {
+    let rows = filled();
+    for line in ["LTRIM list 0 2400", "ZREMRANGEBYRANK zset 0 2600", "LPOP list 1"] {
+        let (reply, written) = run(&rows, line, SMALL);
+        assert!(!reply.is_error() && written > 1, "{line}: {reply:?}");
+    }
+    let claimed = |bytes| match run(&rows, "XAUTOCLAIM stream all d 0 0 COUNT 5000", bytes).0 {
+        Reply::Array(parts) => match &parts[..] {
+            [Reply::Bulk(next), Reply::Array(claimed), _] => (next.clone(), claimed.len()),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let (next, some) = claimed(SMALL);
+    assert!((1..ELEMENTS).contains(&some) && next == format!("{some}-1"), "{next:?} {some}");
+    assert_eq!(claimed(storage::HELD_BYTES_MAX), (Bytes::from_static(b"0-0"), ELEMENTS));
+}
+
+/// The commands of a transaction and of an entry hold together.
+#[test]
+fn an_entry_holds_what_its_commands_hold() {
+    let rows = filled();
+    let mut builder = Builder::new();
+    for _ in 0..3 {
+        builder.push(0, false, &words("COPY large copy REPLACE"));
+        builder.push(0, false, &words("SMEMBERS set"));
+    }
+    let mut txn = Txn::begin(&rows, 1).expect("rows are read");
+    // One reply fits, and two do not.
+    txn.set_held_limit(HeldLimit { bytes: 700_000, large: None });
+    let replies = entry::apply(&builder.finish(1, 1), &mut txn, SlotRange::ALL).expect("it is executed");
+    let refused: Vec<bool> = replies.iter().flatten().map(Reply::is_error).collect();
+    assert_eq!(refused, [false, false, false, true, true, true]);
+    // The next entry begins anew.
+    let mut builder = Builder::new();
+    builder.push(0, false, &words("SMEMBERS set"));
+    let replies = entry::apply(&builder.finish(2, 1), &mut txn, SlotRange::ALL).expect("it is executed");
+    assert!(matches!(&replies[..], [Some(Reply::Set(members))] if members.len() == ELEMENTS));
 }
 
 /// A group's second stream does not undo the delivery of the first one.

@@ -3,6 +3,7 @@
 
 mod chain;
 mod check_emulation;
+mod collections;
 mod cross_check;
 mod equal_stores;
 mod freeze;
@@ -40,6 +41,8 @@ enum Command {
     Peers(peers::Peers),
     /// Compare strong reads by lease, epoch check and ReadIndex, and weak reads, on three stores
     Reads(reads::Reads),
+    /// Load, read and delete collections of many elements on a running server, beside another client
+    Collections(collections::Collections),
     /// Run the smallest durable server: SET, GET, PING and DBSIZE, without recovery of data at its
     /// start
     Limit(limit::Limit),
@@ -77,6 +80,7 @@ pub fn run(bench: Bench) -> anyhow::Result<()> {
     match bench.command {
         Command::Peers(options) => peers::run(options),
         Command::Reads(options) => drive(CLIENT_THREADS, reads::run(options)),
+        Command::Collections(options) => drive(CLIENT_THREADS, collections::run(options)),
         Command::Limit(options) => limit::run(options),
         Command::Chain(options) => drive(CLIENT_THREADS, chain::run(options)),
         Command::Replicate(options) => drive(CLIENT_THREADS, replicate::run(options)),

@@ -7,6 +7,7 @@
 
 pub mod alor;
 pub mod chain;
+pub mod collections;
 pub mod flash;
 pub mod freeze;
 pub mod limit;

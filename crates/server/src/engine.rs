@@ -281,7 +281,7 @@ impl Engine {
         if item.is_bounded_read() {
             // This read method brings the rows into RAM.
             let rows = OneAfterTheOther { rows: &self.rows, read: Cell::new(0) };
-            let outcome = run(&rows, region, item, (now, self.thresholds()));
+            let outcome = run_holding(&rows, region, item, (now, self.thresholds()), held);
             // A single row is always consistent. Several rows that were read one after the other
             // need not belong together, and those of a tree may even look damaged.
             if rows.read.get() <= 1 {

@@ -47,11 +47,16 @@ impl LargeReplies {
         read: impl FnOnce(HeldLimit<'_>) -> Result<Counted, E>,
     ) -> Result<Answered, E> {
         let turn = RefCell::new(None);
-        let wait = || *turn.borrow_mut() = Some(self.turn.lock());
+        // A script's commands, and a second attempt, may tell it again.
+        let wait = || {
+            turn.borrow_mut().get_or_insert_with(|| self.turn.lock());
+        };
         let bytes = self.budget.maxmemory() / HELD_PART;
         let outcome = read(HeldLimit { bytes, large: Some((bytes / BESIDE_OTHERS_PART, &wait)) })?;
         // The turn ends when the reply is only its bytes.
-        Ok(answered(outcome, |reply| match reply.bytes() < ENCODED_BYTES_MIN {
+        // Replies of several regions are joined before they are encoded.
+        let is_part = item.spec.spanning().is_some();
+        Ok(answered(outcome, |reply| match is_part || reply.bytes() < ENCODED_BYTES_MIN {
             true => reply.into(),
             false => encoded(&reply, item),
         }))
@@ -115,6 +120,7 @@ mod tests {
         let read = |limit: HeldLimit<'_>| {
             let (large, wait) = limit.large.unwrap();
             assert!(large < limit.bytes);
+            wait();
             wait();
             most.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             std::thread::sleep(std::time::Duration::from_millis(5));

@@ -1,19 +1,20 @@
-//! The memory that a command holds at once: what it has collected for its reply, or to write it.
+//! The memory that a read, or the commands of an entry, hold at once: what they have collected for
+//! their replies, or to write it.
 //!
 //! A collection may be larger than RAM. Without a limit, one command that asks for all of it would
 //! end the store.
 
 use std::cell::Cell;
 
-/// Limit of the bytes that a command of a log entry holds. It is part of the semantics of an entry:
-/// every replica must refuse the same commands, however large its memory is.
+/// Limit of the bytes that the commands of a log entry hold together. It is part of the semantics of
+/// an entry: every replica must refuse the same commands, however large its memory is.
 pub const HELD_BYTES_MAX: u64 = 512 << 20;
 
-/// The limit of a command, and what is done when it holds much.
+/// The limit of a read or an entry, and what is done when it holds much.
 #[derive(Clone, Copy)]
 pub struct HeldLimit<'a> {
     pub bytes: u64,
-    /// A number of bytes, and a function that is called once when a command holds more.
+    /// A number of bytes, and a function that is called when that many are held.
     pub large: Option<(u64, &'a dyn Fn())>,
 }
 
@@ -23,7 +24,7 @@ impl Default for HeldLimit<'_> {
     }
 }
 
-/// The bytes that the present command holds.
+/// The bytes that are held now.
 #[derive(Default)]
 pub(crate) struct Held<'a> {
     pub limit: HeldLimit<'a>,
@@ -47,8 +48,12 @@ impl Held<'_> {
         self.bytes.get() > self.limit.bytes
     }
 
-    pub fn clear(&self) {
-        self.bytes.set(0);
+    pub fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    pub fn set(&self, bytes: u64) {
+        self.bytes.set(bytes);
     }
 }
 
@@ -57,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_told_once_that_it_is_large_and_each_time_that_it_is_too_large() {
+    fn a_read_is_told_once_that_it_is_large_and_each_time_that_it_is_too_large() {
         let told = Cell::new(0);
         let tell = || told.set(told.get() + 1);
         let limit = HeldLimit { bytes: 100, large: Some((50, &tell)) };
@@ -65,7 +70,7 @@ mod tests {
         assert!(held.add(49) && told.get() == 0);
         assert!(held.add(51) && told.get() == 1 && !held.is_too_much());
         assert!(!held.add(1) && !held.add(u64::MAX) && held.is_too_much());
-        held.clear();
+        held.set(0);
         assert!(held.add(100) && told.get() == 2 && !held.is_too_much());
     }
 }

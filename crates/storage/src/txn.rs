@@ -114,6 +114,7 @@ struct Undo {
     /// The end of the publications at that moment.
     publications: (usize, usize, usize),
     counts: KeyCounts,
+    held: u64,
     /// Rows of the batch with their contents at that moment. `None` stands for a row that the batch
     /// had not written.
     rows: BTreeMap<Bytes, Option<Content>>,
@@ -199,23 +200,33 @@ impl<'a> Txn<'a> {
         self.bounds_layouts
     }
 
-    /// Sets how much a command may hold. The default is the limit of commands in entries.
+    /// Sets how much may be held. The default is the limit of an entry.
     pub fn set_held_limit(&mut self, limit: HeldLimit<'a>) {
         self.held.limit = limit;
     }
 
-    /// Begins a command, which holds nothing.
+    /// Begins an entry, which holds nothing.
     pub fn hold_nothing(&self) {
-        self.held.clear();
+        self.held.set(0);
     }
 
-    /// Counts bytes that the command holds until its end. Returns false if it holds too much. Then
-    /// it must end without writing anything.
+    /// Returns what is held now, for [`hold_only`](Self::hold_only).
+    pub fn held(&self) -> u64 {
+        self.held.bytes()
+    }
+
+    /// Returns to what was held at a moment, because the rest is dropped.
+    pub fn hold_only(&self, held: u64) {
+        self.held.set(held);
+    }
+
+    /// Counts bytes that a command holds until the end of its entry. Returns false if that is too
+    /// much. Then the command must end without writing anything.
     pub fn hold(&self, bytes: u64) -> bool {
         self.held.add(bytes)
     }
 
-    /// Returns the limit if the command holds more.
+    /// Returns the limit if more is held.
     pub fn holds_too_much(&self) -> Option<u64> {
         self.held.is_too_much().then_some(self.held.limit.bytes)
     }
@@ -567,7 +578,8 @@ impl<'a> Txn<'a> {
         let (state, ranges) = (self.state().clone(), self.ranges_deleted.len());
         let recorded = self.record.as_ref().map(|record| record.mark());
         let (publications, counts) = (self.publications.end(), self.counts);
-        self.undo = Some(Undo { state, ranges, recorded, publications, counts, rows: BTreeMap::new() });
+        let (held, rows) = (self.held.bytes(), BTreeMap::new());
+        self.undo = Some(Undo { state, ranges, recorded, publications, counts, held, rows });
     }
 
     /// Ends the record of writes, and undoes them if `undoes` is true.
@@ -585,6 +597,7 @@ impl<'a> Txn<'a> {
         }
         self.publications.back_to(undo.publications);
         self.counts = undo.counts;
+        self.held.set(undo.held);
         self.state = Some(undo.state);
     }
 

@@ -196,7 +196,9 @@ pub(crate) fn pick_distinct(
         let mut picker = Picker::new(exec, key, collection, 1)?;
         let mut picked = BTreeMap::new();
         for _ in 0..count.saturating_mul(4) {
-            picked.extend(picker.pick()?);
+            let Some((name, value)) = picker.pick()? else { continue };
+            exec.hold(2, name.len() + value.len())?;
+            picked.insert(name, value);
             if picked.len() as u64 == count {
                 return Ok(picked.into_iter().collect());
             }
@@ -212,6 +214,7 @@ pub(crate) fn pick_distinct(
         if random.below(left.max(1)) < wanted {
             picked.push((Bytes::copy_from_slice(name), Bytes::copy_from_slice(value)));
             wanted -= 1;
+            exec.holding(2, name.len() + value.len())?;
         }
         left = left.saturating_sub(1);
         match wanted {
@@ -219,5 +222,23 @@ pub(crate) fn pick_distinct(
             _ => ControlFlow::Continue(()),
         }
     })?;
+    exec.check_held()?;
+    Ok(picked)
+}
+
+/// Picks `count` elements, of which several may be the same.
+pub(crate) fn pick_repeatedly(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    collection: Collection,
+    count: u64,
+) -> CommandResult<Vec<(Bytes, Bytes)>> {
+    let mut picker = Picker::new(exec, key, collection, count)?;
+    let mut picked = Vec::new();
+    for _ in 0..count {
+        let Some((name, value)) = picker.pick()? else { continue };
+        exec.hold(2, name.len() + value.len())?;
+        picked.push((name, value));
+    }
     Ok(picked)
 }

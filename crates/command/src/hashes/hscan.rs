@@ -4,7 +4,7 @@ use bytes::Bytes;
 use resp::Reply;
 
 use super::syntax;
-use crate::elements::random::{pick_distinct, Picker};
+use crate::elements::random::{pick_distinct, pick_repeatedly, Picker};
 use crate::elements::{all_elements, scan};
 use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec};
@@ -45,14 +45,7 @@ pub(crate) fn hrandfield(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
         Err(_) if count.unsigned_abs() > exec.limits.max_reply_elements => {
             return fail(error_messages::OUT_OF_RANGE);
         }
-        Err(_) => {
-            let mut picker = Picker::new(exec, &key, hash, count.unsigned_abs())?;
-            let mut picked = Vec::new();
-            for _ in 0..count.unsigned_abs() {
-                picked.extend(picker.pick()?);
-            }
-            picked
-        }
+        Err(_) => pick_repeatedly(exec, &key, hash, count.unsigned_abs())?,
     };
     let mut reply = Vec::new();
     for (field, value) in picked {

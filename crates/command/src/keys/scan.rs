@@ -157,11 +157,12 @@ fn visit_live(
             return ControlFlow::Break(());
         }
         due.push((Bytes::copy_from_slice(key.key), meta));
-        ControlFlow::Continue(())
+        holding(txn, 2, key.key.len() + value.len())
     })?;
     if let Some(stop) = failed {
         return Err(stop);
     }
+    exec.check_held()?;
     for (key, meta) in due {
         let key = exec.key(&key);
         exec.expire(&key, &meta)?;
@@ -318,6 +319,9 @@ fn flush_region(exec: &mut Exec<'_, '_>) -> CommandResult<()> {
     Ok(())
 }
 
+/// Number of keys that `FLUSHDB` reads before it deletes them.
+const FLUSHED_AT_ONCE: usize = 4096;
+
 pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     check_flush(args)?;
     let db = exec.db;
@@ -328,17 +332,27 @@ pub(crate) fn flushdb(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
     }
     // Databases share slots, so the keys are deleted one by one. Elements of large collections are
     // left to the sweep.
-    let mut doomed = Vec::new();
-    visit_keys(exec.txn, exec.slots, db, 0, &mut |key, value| {
-        doomed.push((Bytes::copy_from_slice(key.key), Bytes::copy_from_slice(value)));
-        ControlFlow::Continue(())
-    })?;
-    for (key, value) in doomed {
-        let key = exec.key(&key);
-        let meta = Meta::decode(&value)?;
-        exec.remove(&key, &meta)?;
+    let (mut slots, mut from_hash) = (exec.slots, 0);
+    loop {
+        let mut doomed = Vec::new();
+        visit_keys(exec.txn, slots, db, from_hash, &mut |key, value| {
+            (slots.first, from_hash) = (key.slot, key.hash);
+            doomed.push((Bytes::copy_from_slice(key.key), Bytes::copy_from_slice(value)));
+            match doomed.len() < FLUSHED_AT_ONCE {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        let is_last = doomed.len() < FLUSHED_AT_ONCE;
+        for (key, value) in doomed {
+            let key = exec.key(&key);
+            let meta = Meta::decode(&value)?;
+            exec.remove(&key, &meta)?;
+        }
+        if is_last {
+            return Ok(flushed(exec));
+        }
     }
-    Ok(flushed(exec))
 }
 
 fn flushed(exec: &mut Exec<'_, '_>) -> Reply {

@@ -50,7 +50,8 @@ fn matches(
     let mut ranks = Vec::new();
     let mut visited = 0;
     tree(key, list).walk(exec, 0, direction, &mut |found| {
-        if found == *element {
+        let is_match = found == *element;
+        if is_match {
             ranks.push(match direction {
                 Direction::Forward => visited,
                 Direction::Backward => list.len.saturating_sub(visited + 1),
@@ -59,9 +60,10 @@ fn matches(
         visited += 1;
         match ranks.len() as u64 == count {
             true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+            false => exec.holding(usize::from(is_match), 0),
         }
     })?;
+    exec.check_held()?;
     Ok(ranks)
 }
 
@@ -90,9 +92,15 @@ pub(crate) fn ltrim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let removed = list.len - (behind - first);
     if removed == list.len {
         exec.remove(&key, &list.meta())?;
-    } else if is_rewritten(removed, list.len) {
-        let kept = tree(&key, list).items(exec, first, behind - first, Direction::Forward)?;
-        replace(exec, &key, list.expire_at_ms, kept)?;
+    } else if is_rewritten(removed, list.len)
+        && exec
+            .unless_too_much(|exec| {
+                let kept = tree(&key, list).items(exec, first, behind - first, Direction::Forward)?;
+                replace(exec, &key, list.expire_at_ms, kept)
+            })?
+            .is_some()
+    {
+        return Ok(Reply::OK);
     } else if removed > 0 {
         let mut writing = Writing::begin(exec, &key, TREE, Some(list));
         for _ in behind..list.len {
@@ -121,10 +129,15 @@ pub(super) fn remove_ranks(
         return exec.remove(key, &list.meta());
     }
     if is_rewritten(count, list.len) {
-        let tree = tree(key, list);
-        let mut kept = tree.items(exec, 0, first, Direction::Forward)?;
-        kept.extend(tree.items(exec, first.saturating_add(count), u64::MAX, Direction::Forward)?);
-        return replace(exec, key, list.expire_at_ms, kept);
+        let rewritten = exec.unless_too_much(|exec| {
+            let tree = tree(key, list);
+            let mut kept = tree.items(exec, 0, first, Direction::Forward)?;
+            kept.extend(tree.items(exec, first.saturating_add(count), u64::MAX, Direction::Forward)?);
+            replace(exec, key, list.expire_at_ms, kept)
+        })?;
+        if rewritten.is_some() {
+            return Ok(());
+        }
     }
     let mut writing = Writing::begin(exec, key, TREE, Some(list));
     for _ in 0..count {

@@ -48,7 +48,8 @@ pub(crate) fn lpos(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut found: Vec<Reply> = Vec::new();
     let mut visited = 0;
     tree(&key, list).walk(exec, 0, direction, &mut |element| {
-        if element == args[2] {
+        let is_match = element == args[2];
+        if is_match {
             if matches_to_skip > 0 {
                 matches_to_skip -= 1;
             } else {
@@ -61,9 +62,10 @@ pub(crate) fn lpos(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         visited += 1;
         match found.len() as u64 == most || visited == longest {
             true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+            false => exec.holding(usize::from(is_match), 0),
         }
     })?;
+    exec.check_held()?;
     Ok(match count {
         Some(_) => Reply::Array(found),
         None => found.pop().unwrap_or(Reply::Nil),

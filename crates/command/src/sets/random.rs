@@ -5,7 +5,7 @@ use resp::Reply;
 
 use super::{all_members, bulks, names};
 use crate::elements::delete_elements;
-use crate::elements::random::{pick_distinct, Picker};
+use crate::elements::random::{pick_distinct, pick_repeatedly, Picker};
 use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec};
 use crate::number::{integer_or, random_count};
@@ -64,14 +64,7 @@ pub(crate) fn srandmember(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRes
         Err(_) if count.unsigned_abs() > exec.limits.max_reply_elements => {
             return fail(error_messages::OUT_OF_RANGE);
         }
-        Err(_) => {
-            let mut picker = Picker::new(exec, &key, set, count.unsigned_abs())?;
-            let mut picked = Vec::new();
-            for _ in 0..count.unsigned_abs() {
-                picked.extend(picker.pick()?);
-            }
-            names(picked)
-        }
+        Err(_) => names(pick_repeatedly(exec, &key, set, count.unsigned_abs())?),
     };
     Ok(Reply::Array(bulks(members)))
 }

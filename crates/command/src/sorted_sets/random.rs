@@ -5,7 +5,7 @@ use resp::Reply;
 
 use super::{decode_score, reply, Member};
 use crate::elements::all_elements;
-use crate::elements::random::{pick_distinct, Picker};
+use crate::elements::random::{pick_distinct, pick_repeatedly, Picker};
 use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec};
 use crate::number::random_count;
@@ -33,14 +33,7 @@ pub(crate) fn zrandmember(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRes
         Err(_) if count.unsigned_abs() > exec.limits.max_reply_elements => {
             return fail(error_messages::OUT_OF_RANGE);
         }
-        Err(_) => {
-            let mut picker = Picker::new(exec, &key, set, count.unsigned_abs())?;
-            let mut picked = Vec::new();
-            for _ in 0..count.unsigned_abs() {
-                picked.extend(picker.pick()?);
-            }
-            picked
-        }
+        Err(_) => pick_repeatedly(exec, &key, set, count.unsigned_abs())?,
     };
     let member = |(name, score): (Bytes, Bytes)| Ok(Member { score: decode_score(&score)?, name });
     let members = picked.into_iter().map(member).collect::<CommandResult<Vec<_>>>()?;

@@ -7,6 +7,7 @@ use resp::Reply;
 use storage::StreamId;
 
 use super::group::{self, Changing, Pending};
+use super::pending::HELD_PENDING;
 use super::{entries, entry_reply, id, id_reply};
 use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec, Key, StreamValue};
@@ -91,6 +92,11 @@ fn value<'a>(rest: &mut impl Iterator<Item = &'a Bytes>) -> CommandResult<&'a By
     rest.next().map_or_else(|| fail(error_messages::SYNTAX), Ok)
 }
 
+/// Counts an entry that is claimed.
+fn holding_entry(exec: &Exec<'_, '_>, parts: &[Bytes]) -> ControlFlow<()> {
+    exec.holding(HELD_PENDING + parts.len(), parts.iter().map(Bytes::len).sum())
+}
+
 pub(crate) fn xclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let (found, mut changing) = find(args, &key, exec)?;
@@ -125,10 +131,15 @@ pub(crate) fn xclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         let deliveries = options.deliveries.unwrap_or(before.wrapping_add(added));
         let new = Pending { delivered_ms: options.delivered_ms(now_ms), deliveries, consumer };
         changing.put_pending(exec, *id, pending, new)?;
+        let is_full = holding_entry(exec, &entry).is_break();
         claimed.push(match options.only_ids {
             true => id_reply(*id),
             false => entry_reply(*id, entry),
         });
+        // What does not fit is not claimed.
+        if is_full {
+            break;
+        }
     }
     changing.finish(exec);
     Ok(Reply::Array(claimed))
@@ -157,8 +168,9 @@ pub(crate) fn xautoclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
     let mut finder = entries::Finder::default();
     // The ID from which on entries were not looked at.
     let mut next = Some(start);
+    let mut is_full = false;
     let is_done = |claimed: &[Reply], deleted: &[Reply]| (claimed.len() + deleted.len()) as u64 >= count;
-    while let Some(from) = next.filter(|_| left > 0 && !is_done(&claimed, &deleted)) {
+    while let Some(from) = next.filter(|_| left > 0 && !is_full && !is_done(&claimed, &deleted)) {
         let mut batch = Vec::new();
         let size = left.min(BATCH);
         changing.rows().visit_pending(exec, (from, StreamId::MAX), &mut |id, pending| {
@@ -170,7 +182,7 @@ pub(crate) fn xautoclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
         })?;
         let is_last = (batch.len() as u64) < size;
         for (id, pending) in batch {
-            if is_done(&claimed, &deleted) {
+            if is_full || is_done(&claimed, &deleted) {
                 break;
             }
             left -= 1;
@@ -178,6 +190,7 @@ pub(crate) fn xautoclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
             let Some(entry) = finder.find(exec, &key, &found.stream, id)? else {
                 changing.delete_pending(exec, id, &pending)?;
                 deleted.push(id_reply(id));
+                is_full = exec.holding(2, 0).is_break();
                 continue;
             };
             if min_idle > 0 && pending.idle_ms(now_ms) < min_idle {
@@ -190,12 +203,14 @@ pub(crate) fn xautoclaim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
             let deliveries = pending.deliveries.wrapping_add(u64::from(!only_ids));
             let new = Pending { delivered_ms: now_ms, deliveries, consumer };
             changing.put_pending(exec, id, Some(pending), new)?;
+            // The cursor names the next one.
+            is_full = holding_entry(exec, &entry).is_break();
             claimed.push(match only_ids {
                 true => id_reply(id),
                 false => entry_reply(id, entry),
             });
         }
-        if is_last && left > 0 && !is_done(&claimed, &deleted) {
+        if is_last && left > 0 && !is_full && !is_done(&claimed, &deleted) {
             next = None;
         }
     }

@@ -25,7 +25,7 @@ use storage::rows::row_behind;
 use storage::{KeyRef, StorageError, Stream, StreamId};
 
 use super::entries::rows_of;
-use crate::exec::{CommandResult, Exec, Key};
+use crate::exec::{CommandResult, Exec, Key, HELD_ROW};
 
 const VERSION: u8 = 1;
 const GROUP_LEN: usize = 1 + 8 + StreamId::LEN + 4 * 8 + 2 * StreamId::LEN;
@@ -326,8 +326,9 @@ impl<'k> Rows<'k> {
         let mut numbers = Vec::new();
         exec.txn.scan(&from, &to, &mut |_, value| {
             numbers.push(number_in(value));
-            ControlFlow::Continue(())
+            exec.holding(4, 0)
         })?;
+        exec.check_held()?;
         numbers.into_iter().map(|number| self.consumer(exec, number?)).collect()
     }
 
@@ -533,8 +534,9 @@ impl<'k> Changing<'k> {
         let mut ids = Vec::new();
         self.rows.visit_owned(exec, number, (StreamId::MIN, StreamId::MAX), &mut |id| {
             ids.push(id);
-            ControlFlow::Continue(())
+            exec.holding(2 * HELD_ROW, 0)
         })?;
+        exec.check_held()?;
         for id in &ids {
             exec.delete_element(self.key, self.rows.pending_row(*id), PENDING_LEN);
             exec.delete_element(self.key, self.rows.owned_row(number, *id), 0);

@@ -1,0 +1,334 @@
+//! Collections of many elements: `steelyard bench collections`.
+//!
+//! One client loads a collection, reads parts of it and all of it, and deletes it. Another one sends
+//! single GETs and SETs meanwhile: its longest waits show whether a command stalls others. The
+//! resident set is the server's own figure, so the server may be any that speaks RESP.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context};
+use client::connection::{text, Connection};
+use client::table::{bytes, count, duration, Align, Table};
+use resp::Reply;
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use crate::page::Page;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The collection, and its copy.
+const KEY: &str = "steelyard-bench-collection";
+const COPY: &str = "steelyard-bench-copy";
+const PROBED: &str = "steelyard-bench-probe";
+/// Elements of one command of the load, and commands of one pipeline.
+const BATCH: u64 = 200;
+const PIPELINE: u64 = 20;
+/// Elements of a part that is read.
+const PART: u64 = 1000;
+/// Time between two rounds of the other client.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Number of its rounds for each look at the resident set.
+const ROUNDS_PER_LOOK: u64 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+pub enum Kind {
+    Hash,
+    Set,
+    Zset,
+    List,
+    Stream,
+}
+
+pub struct Plan {
+    pub server: SocketAddr,
+    pub kinds: Vec<Kind>,
+    pub elements: u64,
+}
+
+/// A command, the time that it took, and what others saw meanwhile.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    pub kind: Kind,
+    pub command: String,
+    pub took_us: u64,
+    pub longest_get_us: u64,
+    pub longest_set_us: u64,
+    pub rss_bytes_max: u64,
+    /// The reply in a few words, or the error.
+    pub outcome: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub elements: u64,
+    pub steps: Vec<Step>,
+}
+
+/// What the other client has seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    longest_get: Duration,
+    longest_set: Duration,
+    rss_bytes_max: u64,
+}
+
+/// Measures all kinds of collections, one after the other. The keys of the bench must not exist.
+///
+/// # Errors
+/// Fails if the server refuses the load, or ends.
+pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
+    let mut client = Connection::open(plan.server, PATIENCE).await.context("the server cannot be reached")?;
+    if client.call(&["EXISTS", KEY, COPY]).await? != Reply::Int(0) {
+        bail!("the server has keys of this bench, {KEY} and {COPY}: delete them first");
+    }
+    let mut report = Report { elements: plan.elements, steps: Vec::new() };
+    for kind in &plan.kinds {
+        let began = Instant::now();
+        let watch = Watch::begin(plan.server);
+        load(&mut client, *kind, plan.elements).await?;
+        let loaded = format!("{} elements", count(plan.elements as f64));
+        report.steps.push(step(*kind, "load".into(), began, watch.end().await?, loaded));
+        for command in commands(*kind, plan.elements) {
+            let words: Vec<&str> = command.split(' ').collect();
+            let began = Instant::now();
+            let watch = Watch::begin(plan.server);
+            let reply = client.call(&words).await.with_context(|| command.clone())?;
+            let outcome = shown(&reply);
+            report.steps.push(step(*kind, command, began, watch.end().await?, outcome));
+        }
+    }
+    client.call(&["DEL", PROBED]).await?;
+    Ok(report)
+}
+
+fn step(kind: Kind, command: String, began: Instant, seen: Seen, outcome: String) -> Step {
+    Step {
+        kind,
+        command: command.replace(KEY, "k").replace(COPY, "copy"),
+        took_us: began.elapsed().as_micros() as u64,
+        longest_get_us: seen.longest_get.as_micros() as u64,
+        longest_set_us: seen.longest_set.as_micros() as u64,
+        rss_bytes_max: seen.rss_bytes_max,
+        outcome,
+    }
+}
+
+/// Returns the commands on a loaded collection. The last ones delete it.
+fn commands(kind: Kind, elements: u64) -> Vec<String> {
+    let (middle, behind) = (elements / 2, elements / 2 + PART - 1);
+    let parts: Vec<String> = match kind {
+        Kind::Hash => vec![
+            format!("HLEN {KEY}"),
+            format!("HGET {KEY} field-{middle}"),
+            format!("HSCAN {KEY} 0 COUNT {PART}"),
+            format!("HGETALL {KEY}"),
+        ],
+        Kind::Set => vec![
+            format!("SCARD {KEY}"),
+            format!("SISMEMBER {KEY} member-{middle}"),
+            format!("SSCAN {KEY} 0 COUNT {PART}"),
+            format!("SPOP {KEY}"),
+            format!("SMEMBERS {KEY}"),
+        ],
+        Kind::Zset => vec![
+            format!("ZCARD {KEY}"),
+            format!("ZRANK {KEY} member-{middle}"),
+            format!("ZRANGE {KEY} {middle} {behind}"),
+            format!("ZCOUNT {KEY} {middle} +inf"),
+            format!("ZPOPMIN {KEY} 100"),
+            format!("ZRANGE {KEY} 0 -1 WITHSCORES"),
+        ],
+        Kind::List => vec![
+            format!("LLEN {KEY}"),
+            format!("LINDEX {KEY} {middle}"),
+            format!("LRANGE {KEY} {middle} {behind}"),
+            format!("LPOP {KEY} 100"),
+            format!("LRANGE {KEY} 0 -1"),
+        ],
+        Kind::Stream => vec![
+            format!("XLEN {KEY}"),
+            format!("XRANGE {KEY} {middle} + COUNT {PART}"),
+            format!("XTRIM {KEY} MAXLEN ~ {}", elements - elements / 100),
+            format!("XRANGE {KEY} - +"),
+        ],
+    };
+    let whole =
+        [format!("DUMP {KEY}"), format!("COPY {KEY} {COPY}"), format!("DEL {COPY}"), format!("DEL {KEY}")];
+    parts.into_iter().chain(whole).collect()
+}
+
+async fn load(client: &mut Connection, kind: Kind, elements: u64) -> anyhow::Result<()> {
+    // An XADD adds one entry.
+    let batch = if kind == Kind::Stream { 1 } else { BATCH };
+    let pipeline = BATCH * PIPELINE / batch;
+    let mut at = 0;
+    while at < elements {
+        let mut sent = 0;
+        while sent < pipeline && at < elements {
+            let behind = elements.min(at + batch);
+            client.queue(&adding(kind, at, behind));
+            (at, sent) = (behind, sent + 1);
+        }
+        client.flush().await?;
+        for _ in 0..sent {
+            if let Reply::Error(text) = client.reply().await? {
+                bail!("the load is refused: {text}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the command that adds elements.
+fn adding(kind: Kind, from: u64, behind: u64) -> Vec<String> {
+    let name = match kind {
+        Kind::Hash => "HSET",
+        Kind::Set => "SADD",
+        Kind::Zset => "ZADD",
+        Kind::List => "RPUSH",
+        Kind::Stream => "XADD",
+    };
+    let mut words = vec![name.to_owned(), KEY.to_owned()];
+    for at in from..behind {
+        match kind {
+            Kind::Hash => words.extend([format!("field-{at}"), format!("value-{at}")]),
+            Kind::Set => words.push(format!("member-{at}")),
+            Kind::Zset => words.extend([at.to_string(), format!("member-{at}")]),
+            Kind::List => words.push(format!("element-{at}")),
+            Kind::Stream => words.extend([format!("{}-0", at + 1), "field".into(), format!("value-{at}")]),
+        }
+    }
+    words
+}
+
+fn shown(reply: &Reply) -> String {
+    let items = |number: usize| format!("{} items", count(number as f64));
+    match reply {
+        Reply::Error(text) => text.split(':').next().unwrap_or_default().to_owned(),
+        Reply::Array(replies) | Reply::Set(replies) => items(replies.len()),
+        Reply::Map(pairs) => items(pairs.len()),
+        Reply::Bulk(text) if text.len() > 40 => bytes(text.len() as f64),
+        Reply::Int(number) => count(*number as f64),
+        other => text(other).map_or("nil".into(), |text| String::from_utf8_lossy(&text).into_owned()),
+    }
+}
+
+/// The other client, which runs until it is told to end.
+struct Watch {
+    end: oneshot::Sender<()>,
+    running: tokio::task::JoinHandle<anyhow::Result<Seen>>,
+}
+
+impl Watch {
+    fn begin(server: SocketAddr) -> Watch {
+        let (end, ended) = oneshot::channel();
+        Watch { end, running: tokio::spawn(probe(server, ended)) }
+    }
+
+    async fn end(self) -> anyhow::Result<Seen> {
+        let _ = self.end.send(());
+        self.running.await?
+    }
+}
+
+async fn probe(server: SocketAddr, mut ended: oneshot::Receiver<()>) -> anyhow::Result<Seen> {
+    let mut client = Connection::open(server, PATIENCE).await?;
+    let mut seen = Seen::default();
+    let mut round = 0;
+    loop {
+        // The last round is complete, so that a stall at the end is seen.
+        let is_last = ended.try_recv().is_ok();
+        for (words, longest) in [
+            (&["GET", PROBED][..], &mut seen.longest_get),
+            (&["SET", PROBED, "value"], &mut seen.longest_set),
+        ] {
+            let began = Instant::now();
+            client.call(words).await?;
+            *longest = began.elapsed().max(*longest);
+        }
+        if round % ROUNDS_PER_LOOK == 0 || is_last {
+            let info = client.call(&["INFO", "memory"]).await?;
+            seen.rss_bytes_max = resident(&info).unwrap_or(0).max(seen.rss_bytes_max);
+        }
+        if is_last {
+            return Ok(seen);
+        }
+        round += 1;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn resident(info: &Reply) -> Option<u64> {
+    let info = text(info)?;
+    let line =
+        std::str::from_utf8(&info).ok()?.lines().find_map(|line| line.strip_prefix("used_memory_rss:"))?;
+    line.trim().parse().ok()
+}
+
+impl Report {
+    /// Returns the steps as a page of Markdown.
+    pub fn page(&self) -> String {
+        let mut page = Page::new("Collections of many elements");
+        page.paragraph(format!(
+            "One client works on a collection of {} elements; another one sends single GETs and SETs meanwhile.",
+            count(self.elements as f64)
+        ));
+        let mut table = Table::new([
+            ("collection", Align::Left),
+            ("command", Align::Left),
+            ("takes", Align::Right),
+            ("longest GET", Align::Right),
+            ("longest SET", Align::Right),
+            ("resident set", Align::Right),
+            ("reply", Align::Left),
+        ]);
+        let time = |us: u64| duration(Duration::from_micros(us));
+        for step in &self.steps {
+            table.row([
+                format!("{:?}", step.kind).to_lowercase(),
+                format!("`{}`", step.command),
+                time(step.took_us),
+                time(step.longest_get_us),
+                time(step.longest_set_us),
+                bytes(step.rss_bytes_max as f64),
+                step.outcome.clone(),
+            ]);
+        }
+        page.table(&table);
+        page.into_text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_loaded_read_and_deleted() {
+        for kind in [Kind::Hash, Kind::Set, Kind::Zset, Kind::List, Kind::Stream] {
+            let add = adding(kind, 3, if kind == Kind::Stream { 4 } else { 5 });
+            assert!(add.len() > 2 && add[1] == KEY, "{add:?}");
+            let commands = commands(kind, 10_000);
+            assert_eq!(commands.last().unwrap(), &format!("DEL {KEY}"));
+            assert!(commands.iter().any(|command| command.starts_with("DUMP")));
+        }
+        assert_eq!(adding(Kind::Hash, 3, 4), ["HSET", KEY, "field-3", "value-3"]);
+    }
+
+    #[test]
+    fn the_page_shows_times_memory_and_replies() {
+        let seen = Seen {
+            longest_get: Duration::from_millis(2),
+            longest_set: Duration::from_millis(3),
+            rss_bytes_max: 100 << 20,
+        };
+        let outcome = shown(&Reply::error("ERR too much: read in parts"));
+        let mut one = step(Kind::Zset, format!("COPY {KEY} {COPY}"), Instant::now(), seen, outcome);
+        one.took_us = 1500;
+        let page = Report { elements: 1000, steps: vec![one] }.page();
+        assert!(page.contains("| zset | `COPY k copy` |") && page.contains("ERR too much |"), "{page}");
+        let info = Reply::bulk("# Memory\r\nused_memory:5\r\nused_memory_rss:77\r\n");
+        assert_eq!(resident(&info), Some(77));
+    }
+}
