@@ -1,8 +1,8 @@
 //! Collections of many elements: `steelyard bench collections`.
 //!
-//! One client loads a collection, reads parts of it and all of it, and deletes it. Another one sends
-//! single GETs and SETs meanwhile: its longest waits show whether a command stalls others. The
-//! resident set is the server's own figure, so the server may be any that speaks RESP.
+//! One client loads a collection, reads parts of it and all of it, and deletes it. Another one
+//! sends single GETs and SETs meanwhile: its longest waits show whether a command stalls others.
+//! The resident set is the server's own figure, so the server may be any that speaks RESP.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ pub struct Report {
     pub steps: Vec<Step>,
 }
 
-/// What the other client has seen.
+/// Observations of the other client.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     longest_get: Duration,

@@ -41,7 +41,7 @@ enum Command {
     Peers(peers::Peers),
     /// Compare strong reads by lease, epoch check and ReadIndex, and weak reads, on three stores
     Reads(reads::Reads),
-    /// Load, read and delete collections of many elements on a running server, beside another client
+    /// Load, read and delete large collections on a running server, beside another client
     Collections(collections::Collections),
     /// Run the smallest durable server: SET, GET, PING and DBSIZE, without recovery of data at its
     /// start

@@ -6,8 +6,8 @@
 
 use std::cell::Cell;
 
-/// Limit of the bytes that the commands of a log entry hold together. It is part of the semantics of
-/// an entry: every replica must refuse the same commands, however large its memory is.
+/// Limit of the bytes that the commands of a log entry hold together. It is part of the semantics
+/// of an entry: every replica must refuse the same commands, however large its memory is.
 pub const HELD_BYTES_MAX: u64 = 512 << 20;
 
 /// The limit of a read or an entry, and what is done when it holds much.
