@@ -1,7 +1,7 @@
 //! Collections of many elements: `steelyard bench collections`.
 //!
-//! One client loads a collection, reads parts of it and all of it, and deletes it. Another one
-//! sends single GETs and SETs meanwhile: its longest waits show whether a command stalls others.
+//! One client loads a collection, reads parts of it and all of it, and deletes it. Two others send
+//! single GETs and SETs meanwhile: their longest waits show whether a command stalls others.
 //! The resident set is the server's own figure, so the server may be any that speaks RESP.
 
 use std::net::SocketAddr;
@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context};
 use client::connection::{text, Connection};
-use client::table::{bytes, count, duration, Align, Table};
+use client::table::{bytes, count, micros, Align, Table};
 use resp::Reply;
 use serde::Serialize;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::page::Page;
 
@@ -65,11 +66,10 @@ pub struct Report {
     pub steps: Vec<Step>,
 }
 
-/// Observations of the other client.
+/// Observations of another client.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    longest_get: Duration,
-    longest_set: Duration,
+    longest: Duration,
     rss_bytes_max: u64,
 }
 
@@ -87,29 +87,35 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
         let began = Instant::now();
         let watch = Watch::begin(plan.server);
         load(&mut client, *kind, plan.elements).await?;
-        let loaded = format!("{} elements", count(plan.elements as f64));
-        report.steps.push(step(*kind, "load".into(), began, watch.end().await?, loaded));
+        let (took, loaded) = (began.elapsed(), format!("{} elements", count(plan.elements as f64)));
+        report.steps.push(step(*kind, "load".into(), took, watch.end().await?, loaded));
         for command in commands(*kind, plan.elements) {
             let words: Vec<&str> = command.split(' ').collect();
             let began = Instant::now();
             let watch = Watch::begin(plan.server);
             let reply = client.call(&words).await.with_context(|| command.clone())?;
-            let outcome = shown(&reply);
-            report.steps.push(step(*kind, command, began, watch.end().await?, outcome));
+            let took = began.elapsed();
+            report.steps.push(step(*kind, command, took, watch.end().await?, shown(&reply)));
         }
     }
     client.call(&["DEL", PROBED]).await?;
     Ok(report)
 }
 
-fn step(kind: Kind, command: String, began: Instant, seen: Seen, outcome: String) -> Step {
+fn step(
+    kind: Kind,
+    command: String,
+    took: Duration,
+    (reader, writer): (Seen, Seen),
+    outcome: String,
+) -> Step {
     Step {
         kind,
         command: command.replace(KEY, "k").replace(COPY, "copy"),
-        took_us: began.elapsed().as_micros() as u64,
-        longest_get_us: seen.longest_get.as_micros() as u64,
-        longest_set_us: seen.longest_set.as_micros() as u64,
-        rss_bytes_max: seen.rss_bytes_max,
+        took_us: took.as_micros() as u64,
+        longest_get_us: reader.longest.as_micros() as u64,
+        longest_set_us: writer.longest.as_micros() as u64,
+        rss_bytes_max: reader.rss_bytes_max.max(writer.rss_bytes_max),
         outcome,
     }
 }
@@ -214,39 +220,41 @@ fn shown(reply: &Reply) -> String {
     }
 }
 
-/// The other client, which runs until it is told to end.
+/// The other clients, one that reads and one that writes. They run until they are told to end.
 struct Watch {
-    end: oneshot::Sender<()>,
-    running: tokio::task::JoinHandle<anyhow::Result<Seen>>,
+    end: watch::Sender<bool>,
+    reading: JoinHandle<anyhow::Result<Seen>>,
+    writing: JoinHandle<anyhow::Result<Seen>>,
 }
 
 impl Watch {
     fn begin(server: SocketAddr) -> Watch {
-        let (end, ended) = oneshot::channel();
-        Watch { end, running: tokio::spawn(probe(server, ended)) }
+        let (end, ended) = watch::channel(false);
+        let reading = tokio::spawn(probe(server, &["GET", PROBED], ended.clone()));
+        Watch { end, reading, writing: tokio::spawn(probe(server, &["SET", PROBED, "value"], ended)) }
     }
 
-    async fn end(self) -> anyhow::Result<Seen> {
-        let _ = self.end.send(());
-        self.running.await?
+    async fn end(self) -> anyhow::Result<(Seen, Seen)> {
+        let _ = self.end.send(true);
+        Ok((self.reading.await??, self.writing.await??))
     }
 }
 
-async fn probe(server: SocketAddr, mut ended: oneshot::Receiver<()>) -> anyhow::Result<Seen> {
+/// Sends one command again and again, and looks at the resident set now and then.
+async fn probe(
+    server: SocketAddr,
+    words: &'static [&'static str],
+    ended: watch::Receiver<bool>,
+) -> anyhow::Result<Seen> {
     let mut client = Connection::open(server, PATIENCE).await?;
     let mut seen = Seen::default();
     let mut round = 0;
     loop {
         // The last round is complete, so that a stall at the end is seen.
-        let is_last = ended.try_recv().is_ok();
-        for (words, longest) in [
-            (&["GET", PROBED][..], &mut seen.longest_get),
-            (&["SET", PROBED, "value"], &mut seen.longest_set),
-        ] {
-            let began = Instant::now();
-            client.call(words).await?;
-            *longest = began.elapsed().max(*longest);
-        }
+        let is_last = *ended.borrow();
+        let began = Instant::now();
+        client.call(words).await?;
+        seen.longest = began.elapsed().max(seen.longest);
         if round % ROUNDS_PER_LOOK == 0 || is_last {
             let info = client.call(&["INFO", "memory"]).await?;
             seen.rss_bytes_max = resident(&info).unwrap_or(0).max(seen.rss_bytes_max);
@@ -271,7 +279,7 @@ impl Report {
     pub fn page(&self) -> String {
         let mut page = Page::new("Collections of many elements");
         page.paragraph(format!(
-            "One client works on a collection of {} elements; another one sends single GETs and SETs meanwhile.",
+            "One client works on a collection of {} elements; two others send single GETs and SETs meanwhile.",
             count(self.elements as f64)
         ));
         let mut table = Table::new([
@@ -283,7 +291,7 @@ impl Report {
             ("resident set", Align::Right),
             ("reply", Align::Left),
         ]);
-        let time = |us: u64| duration(Duration::from_micros(us));
+        let time = |us: u64| micros(us as f64);
         for step in &self.steps {
             table.row([
                 format!("{:?}", step.kind).to_lowercase(),
@@ -318,16 +326,13 @@ mod tests {
 
     #[test]
     fn the_page_shows_times_memory_and_replies() {
-        let seen = Seen {
-            longest_get: Duration::from_millis(2),
-            longest_set: Duration::from_millis(3),
-            rss_bytes_max: 100 << 20,
-        };
+        let seen = |ms| Seen { longest: Duration::from_millis(ms), rss_bytes_max: 100 << 20 };
         let outcome = shown(&Reply::error("ERR too much: read in parts"));
-        let mut one = step(Kind::Zset, format!("COPY {KEY} {COPY}"), Instant::now(), seen, outcome);
-        one.took_us = 1500;
+        let took = Duration::from_micros(1500);
+        let one = step(Kind::Zset, format!("COPY {KEY} {COPY}"), took, (seen(2), seen(3)), outcome);
         let page = Report { elements: 1000, steps: vec![one] }.page();
-        assert!(page.contains("| zset | `COPY k copy` |") && page.contains("ERR too much |"), "{page}");
+        let row = "| zset | `COPY k copy` | 1.50 ms | 2.00 ms | 3.00 ms | 105 MB | ERR too much |";
+        assert!(page.contains(row), "{page}");
         let info = Reply::bulk("# Memory\r\nused_memory:5\r\nused_memory_rss:77\r\n");
         assert_eq!(resident(&info), Some(77));
     }
