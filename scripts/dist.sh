@@ -35,7 +35,7 @@ sources=$( (rustc -vV; echo "${ROCKSDB_LIB_DIR:-}"; find Cargo.toml Cargo.lock c
 	sha256sum | cut -c1-16)
 built="$target/dist-profiled"
 programs() { (cd "$target/dist" && echo "$sources" && sha256sum steelyard steelyard-lab) 2>/dev/null; }
-if [ "$(programs)" != "$(cat "$target/dist/PROFILED" 2>/dev/null)" ]; then
+if ! [ -e "$target/dist/PROFILED" ] || [ "$(programs)" != "$(cat "$target/dist/PROFILED")" ]; then
 	rm -f "$target/dist/PROFILED"
 	counts="$target/dist-counts"
 	rm -rf "$counts" && mkdir -p "$counts"

@@ -235,8 +235,8 @@ impl<'k> Deref for Key<'k> {
 /// list and in the reply.
 const HELD_ITEM_BYTES: usize = 80;
 
-/// Number of items that a row of its own is that a command writes: its key with the collection's
-/// name, its value, and its place in the batch and in the memtable.
+/// Number of items for which a row that a command writes counts: its key with the collection's
+/// name, its value, and its places in the batch and in the memtable.
 pub(crate) const HELD_ROW: usize = 3;
 
 /// Number of keys that [`Exec::keys`] takes at once.

@@ -206,7 +206,7 @@ fn an_entry_holds_what_its_commands_hold() {
     let replies = entry::apply(&builder.finish(1, 1), &mut txn, SlotRange::ALL).expect("it is executed");
     let refused: Vec<bool> = replies.iter().flatten().map(Reply::is_error).collect();
     assert_eq!(refused, [false, false, false, true, true, true]);
-    // The next entry begins anew.
+    // The next entry holds nothing at first.
     let mut builder = Builder::new();
     builder.push(0, false, &words("SMEMBERS set"));
     let replies = entry::apply(&builder.finish(2, 1), &mut txn, SlotRange::ALL).expect("it is executed");

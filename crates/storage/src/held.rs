@@ -10,11 +10,11 @@ use std::cell::Cell;
 /// of an entry: every replica must refuse the same commands, however large its memory is.
 pub const HELD_BYTES_MAX: u64 = 512 << 20;
 
-/// The limit of a read or an entry, and what is done when it holds much.
+/// Limit of the bytes that a read or an entry holds.
 #[derive(Clone, Copy)]
 pub struct HeldLimit<'a> {
     pub bytes: u64,
-    /// A number of bytes, and a function that is called when that many are held.
+    /// A lower number of bytes, and a function that is called when that many are held.
     pub large: Option<(u64, &'a dyn Fn())>,
 }
 

@@ -205,17 +205,13 @@ impl<'a> Txn<'a> {
         self.held.limit = limit;
     }
 
-    /// Begins an entry, which holds nothing.
-    pub fn hold_nothing(&self) {
-        self.held.set(0);
-    }
-
-    /// Returns what is held now, for [`hold_only`](Self::hold_only).
+    /// Returns the bytes that are held now.
     pub fn held(&self) -> u64 {
         self.held.bytes()
     }
 
-    /// Returns to what was held at a moment, because the rest is dropped.
+    /// Sets the bytes that are held: those of an earlier moment, if everything since is dropped, or
+    /// none at the beginning of an entry.
     pub fn hold_only(&self, held: u64) {
         self.held.set(held);
     }

@@ -226,7 +226,7 @@ pub(crate) fn pick_distinct(
     Ok(picked)
 }
 
-/// Picks `count` elements, of which several may be the same.
+/// Picks `count` elements. The same one may be picked more than once.
 pub(crate) fn pick_repeatedly(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,

@@ -247,7 +247,7 @@ fn parse<'a>(
     Ok(())
 }
 
-/// Number of items that a place is in a reply with everything about it.
+/// Number of items for which a place counts, in a reply with everything about it.
 const HELD_PLACE: usize = 7;
 
 /// A place that was found.

@@ -92,14 +92,7 @@ pub(crate) fn ltrim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let removed = list.len - (behind - first);
     if removed == list.len {
         exec.remove(&key, &list.meta())?;
-    } else if is_rewritten(removed, list.len)
-        && exec
-            .unless_too_much(|exec| {
-                let kept = tree(&key, list).items(exec, first, behind - first, Direction::Forward)?;
-                replace(exec, &key, list.expire_at_ms, kept)
-            })?
-            .is_some()
-    {
+    } else if rewrite(exec, &key, list, &[(first, behind)])? {
         return Ok(Reply::OK);
     } else if removed > 0 {
         let mut writing = Writing::begin(exec, &key, TREE, Some(list));
@@ -117,6 +110,28 @@ pub(crate) fn ltrim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     Ok(Reply::OK)
 }
 
+/// Writes a list again with the elements of these ranks only, if few of many remain and they do not
+/// take too much memory. The sweep deletes the others. Returns false if it has done nothing.
+fn rewrite(
+    exec: &mut Exec<'_, '_>,
+    key: &Key<'_>,
+    list: Collection,
+    kept: &[(u64, u64)],
+) -> CommandResult<bool> {
+    let left: u64 = kept.iter().map(|(first, behind)| behind - first).sum();
+    if !is_rewritten(list.len - left, list.len) {
+        return Ok(false);
+    }
+    let rewritten = exec.unless_too_much(|exec| {
+        let mut elements = Vec::new();
+        for (first, behind) in kept {
+            elements.extend(tree(key, list).items(exec, *first, behind - first, Direction::Forward)?);
+        }
+        replace(exec, key, list.expire_at_ms, elements)
+    })?;
+    Ok(rewritten.is_some())
+}
+
 /// Removes the elements with these ranks. If few remain of many, they are written again, and the
 /// sweep deletes the others.
 pub(super) fn remove_ranks(
@@ -128,16 +143,8 @@ pub(super) fn remove_ranks(
     if count >= list.len {
         return exec.remove(key, &list.meta());
     }
-    if is_rewritten(count, list.len) {
-        let rewritten = exec.unless_too_much(|exec| {
-            let tree = tree(key, list);
-            let mut kept = tree.items(exec, 0, first, Direction::Forward)?;
-            kept.extend(tree.items(exec, first.saturating_add(count), u64::MAX, Direction::Forward)?);
-            replace(exec, key, list.expire_at_ms, kept)
-        })?;
-        if rewritten.is_some() {
-            return Ok(());
-        }
+    if rewrite(exec, key, list, &[(0, first), (first.saturating_add(count), list.len)])? {
+        return Ok(());
     }
     let mut writing = Writing::begin(exec, key, TREE, Some(list));
     for _ in 0..count {

@@ -107,7 +107,7 @@ fn summary(exec: &Exec<'_, '_>, key: &Key<'_>, group: &Group) -> CommandResult {
 /// Number of a consumer's pending entries that are looked up at a time.
 const BATCH: usize = 256;
 
-/// Number of items that a pending entry is in a reply.
+/// Number of items for which a pending entry in a reply counts.
 pub(super) const HELD_PENDING: usize = 6;
 
 /// Visits the pending entries of a consumer in a range in the order of their IDs. The callback may

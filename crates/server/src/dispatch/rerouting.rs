@@ -148,9 +148,20 @@ impl Store {
         deadline: Instant,
     ) -> Result<Answers, Reply> {
         let read_only = items.iter().all(|item| !item.is_write());
-        let version = region.newest().epoch.version;
+        let has_slots = items.iter().all(|item| slot_of(item).is_some());
+        let mut known = region.newest();
         loop {
             let changed = self.regions.leader_changes.notified();
+            // A command about all slots keeps the range with which it began. The leader executes a
+            // SCAN, or a command without keys, only with the range that it has itself.
+            if has_slots {
+                known = region.newest();
+                let slots = items.iter().filter_map(slot_of);
+                if slots.into_iter().any(|slot| known.slots.is_some_and(|range| !range.contains(slot))) {
+                    return Ok(vec![None; items.len()]);
+                }
+            }
+            let version = known.epoch.version;
             match region.leader() {
                 Some(leader) if leader == self.id => {
                     let from = Origin::Here;

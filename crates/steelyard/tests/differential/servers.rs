@@ -79,10 +79,14 @@ pub fn redis(flags: &[&str]) -> Option<Server> {
         told.expect("stderr is open");
         return None;
     }
-    Some(start("redis-server", 1, |ports, dir| {
+    Some(start("redis-server", 2, |ports, dir| {
         let mut command = Command::new("redis-server");
         command.args(["--port", &ports[0].to_string(), "--save", "", "--appendonly", "no"]);
         command.args(["--daemonize", "no", "--dir"]).arg(dir).args(flags);
+        // Without it the port of the cluster's bus is 10,000 higher, which may be none.
+        if flags.contains(&"--cluster-enabled") {
+            command.args(["--cluster-port", &ports[1].to_string()]);
+        }
         command
     }))
 }
