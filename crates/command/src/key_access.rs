@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::spec::{CommandSpec, KeySpec};
-use crate::table::{counted_keys, positions};
+use crate::table::{positions, states_wrong_number};
 
 const READ: &[&str] = &["RO", "access"];
 const CHANGE: &[&str] = &["RW", "access", "update"];
@@ -17,9 +17,7 @@ pub fn key_access<'a>(
     spec: &'static CommandSpec,
     args: &'a [Bytes],
 ) -> impl Iterator<Item = (usize, &'a Bytes, &'static [&'static str])> {
-    let states_wrong_number =
-        spec.keys.iter().any(|keys| keys.last == KeySpec::COUNTED && counted_keys(keys, args).is_none());
-    let specs = if states_wrong_number { &[] } else { spec.keys };
+    let specs = if states_wrong_number(spec, args) { &[] } else { spec.keys };
     specs.iter().filter(|keys| keys.names_keys()).flat_map(move |keys| {
         let flags = flags_of(spec, keys, args);
         positions(keys, args).map(move |at| (at, &args[at], flags))

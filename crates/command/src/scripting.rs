@@ -41,7 +41,7 @@ use crate::number::database_index_in;
 use crate::server_command::{ChannelKind, ServerCommand};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::streams::read::has_block;
-use crate::table::{check_arity, keys_of, leaf, lookup};
+use crate::table::{check_arity, keys_of, leaf, lookup, states_wrong_number};
 use rules::Rules;
 
 const EVAL_NAME: &[u8] = b"\0eval";
@@ -310,13 +310,14 @@ impl Commands<'_, '_, '_> {
         }
         let slot = self.slot?;
         let is_foreign = |key: &Bytes| slot != Some(slot_of_key(key));
+        // As in Redis, a command with a wrong number of keys has none, and says itself what is wrong.
+        if !states_wrong_number(spec, args) && keys_of(spec, args).any(|(key, _)| is_foreign(key)) {
+            return Some(refused("Script attempted to access a non local key in a cluster node"));
+        }
         if let Some(text) = cluster_mode::denial(spec.name, args) {
             return Some(Called::Reply(Reply::error(text)));
         }
         match spec.handler {
-            _ if keys_of(spec, args).any(|(key, _)| is_foreign(key)) => {
-                Some(refused("Script attempted to access a non local key in a cluster node"))
-            }
             Handler::Spanning(..) => Some(Called::Reply(Reply::error(format!(
                 "ERR '{}' is about all slots, and a script in cluster mode has one",
                 spec.name
@@ -348,10 +349,11 @@ impl Commands<'_, '_, '_> {
                 };
                 Ok(Reply::OK)
             }
-            Handler::Server(ServerCommand::Ping) => Ok(match args.get(1) {
-                Some(text) => Reply::Bulk(text.clone()),
-                None => Reply::Simple("PONG".into()),
-            }),
+            Handler::Server(ServerCommand::Ping) => match args {
+                [_] => Ok(Reply::Simple("PONG".into())),
+                [_, text] => Ok(Reply::Bulk(text.clone())),
+                _ => Ok(error_messages::wrong_arity(spec.name)),
+            },
             Handler::Server(ServerCommand::Echo) => Ok(Reply::Bulk(args[1].clone())),
             Handler::Server(ServerCommand::Time) => {
                 let now_ms = self.exec.now_ms;

@@ -159,6 +159,12 @@ pub fn keys_of<'a>(
     fixed_keys_of(leaf(spec, args), args).chain(held.into_iter().flatten())
 }
 
+/// Returns true if the arguments state a number of keys that they do not have. The command then
+/// refuses them.
+pub(crate) fn states_wrong_number(spec: &CommandSpec, args: &[Bytes]) -> bool {
+    spec.keys.iter().any(|keys| keys.last == KeySpec::COUNTED && counted_keys(keys, args).is_none())
+}
+
 /// Returns the keys at the positions that the table states.
 pub(crate) fn fixed_keys_of<'a>(
     spec: &'static CommandSpec,

@@ -28,7 +28,7 @@ use crate::blocking;
 use crate::exec::{call, CommandError, CommandResult, Exec};
 use crate::scripting::{self, lookup_script};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
-use crate::table::{check_arity, fixed_keys_of, leaf, lookup};
+use crate::table::{check_arity, fixed_keys_of, leaf, lookup, states_wrong_number};
 
 /// Maximum bytes of a transaction's replies. Beyond it, commands that only read get an error. Every
 /// replica executes the transaction and holds the replies.
@@ -224,10 +224,17 @@ pub(crate) fn keys(args: &[Bytes]) -> Vec<(&Bytes, &'static [&'static str])> {
     let Some((watched, queued)) = decode(args) else { return Vec::new() };
     let mut keys: Vec<(&Bytes, &'static [&'static str])> =
         watched.iter().map(|watched| (watched.key, &["RO"][..])).collect();
-    for command in &queued {
-        if let Some(spec) = queued_spec(command.args) {
-            keys.extend(fixed_keys_of(leaf(spec, command.args), command.args));
-        }
+    let commands = || {
+        let specs = queued.iter().map(|command| (queued_spec(command.args), command.args));
+        specs.filter_map(|(spec, args)| spec.map(|spec| (leaf(spec, args), args)))
+    };
+    for (spec, args) in commands().filter(|(spec, args)| !states_wrong_number(spec, args)) {
+        keys.extend(fixed_keys_of(spec, args));
+    }
+    // Commands that state a wrong number of keys use none, but one of theirs decides where a
+    // transaction without other keys is executed.
+    if keys.is_empty() {
+        keys.extend(commands().find_map(|(spec, args)| fixed_keys_of(spec, args).next()));
     }
     keys
 }

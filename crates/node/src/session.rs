@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use command::transaction::Watched;
-use command::{CommandSpec, Handler, ServerCommand, SessionCommand};
+use command::{cluster_mode, CommandSpec, Handler, ServerCommand, SessionCommand};
 use resp::{Decoder, Limits, Protocol, Reply};
 use types::{Output, PIECE_BYTES};
 
@@ -851,6 +851,10 @@ impl<R: Clone + PartialEq> Session<R> {
         let route = host.route(&self.context, &item);
         if let Route::Answered(reply) = route {
             return self.reject(reply);
+        }
+        let denial = cluster_mode::denial(item.spec.name, &item.args);
+        if let Some(error) = denial.filter(|_| host.has_slots()) {
+            return Admitted::Answered(Reply::error(error).into());
         }
         if let Some(error) = item.too_large() {
             return self.reject(error);

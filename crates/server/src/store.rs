@@ -366,11 +366,6 @@ impl Store {
             return Err(needs_version(item.spec.name, since, version));
         }
         let is_clustered = self.config.cluster_enabled;
-        if is_clustered {
-            if let Some(text) = command::cluster_mode::denial(item.spec.name, &item.args) {
-                return Err(Reply::error(text));
-            }
-        }
         let slot = match item.slot {
             ItemSlot::One(slot) if is_clustered => slot,
             ItemSlot::Several if is_clustered => {

@@ -107,19 +107,17 @@ fn random_transactions_are_answered_as_redis_answers_them() {
     let Some(redis) = servers::redis(&[]) else { return };
     let steelyard = servers::steelyard(&[]);
     let mut mismatches = Vec::new();
-    let (mut executed, mut stopped, mut aborted) = (0, 0, 0);
+    let mut tally = transactions::Tally::default();
     for seed in seeds() {
         let mut transactions = Transactions::new(seed, steelyard.address, redis.address);
         mismatches.extend(transactions.run(commands()).err());
-        executed += transactions.tally.executed;
-        stopped += transactions.tally.stopped;
-        aborted += transactions.tally.aborted;
+        tally.add(&transactions.tally);
         if mismatches.len() >= MISMATCHES_MAX {
             break;
         }
     }
     assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
-    assert!(executed > 100 && stopped > 50 && aborted > 50, "{executed} {stopped} {aborted}");
+    assert!(tally.executed > 100 && tally.stopped > 50 && tally.aborted > 50, "{tally:?}");
 }
 
 #[test]
@@ -196,15 +194,20 @@ fn stores_answer_as_redis_does_while_leaders_move_and_regions_split_and_merge() 
     let mut stores = Stores::start(&plan);
     await_newest_commands(&stores);
     let mut mismatches = Vec::new();
+    let mut tally = moving::Tally::default();
     while_the_layout_changes("differential", &["move-leader", "split", "merge"], &mut stores, |stores| {
         for seed in seeds() {
-            mismatches.extend(moving::run_sessions(seed, stores, redis.address, commands() / 10).err());
+            let turns = commands() / 12;
+            mismatches.extend(moving::run_programs(seed, stores, redis.address, turns, &mut tally).err());
             if mismatches.len() >= MISMATCHES_MAX {
                 break;
             }
         }
     });
     assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
+    let transactions = &tally.transactions;
+    let is_enough = transactions.executed > 50 && transactions.stopped > 10 && tally.served > 50;
+    assert!(is_enough, "{tally:?}");
 }
 
 /// Waits until every store knows the commands of the newest version.

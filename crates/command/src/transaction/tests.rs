@@ -210,4 +210,8 @@ fn keys_and_growth_are_those_of_the_queued_commands() {
     assert_eq!(all(&["GET a", "RENAME b c"]), (["w", "a", "b", "c"].map(Bytes::from).to_vec(), false));
     assert_eq!(all(&["SET a 1"]), (["w", "a"].map(Bytes::from).to_vec(), true));
     assert!(lookup(EXEC_NAME).is_none(), "no client can send it");
+    // What states a wrong number of keys has none.
+    assert_eq!(all(&["ZUNION x a b", "ZUNIONSTORE d 7 c", "GET e"]).0, ["w", "e"].map(Bytes::from).to_vec());
+    let args = exec_args(&[], &queued(&["ZUNIONSTORE d 7 c", "ZUNION 9 a"]));
+    assert_eq!(crate::keys_of(spec, &args).map(|(key, _)| &key[..]).collect::<Vec<_>>(), [b"d"]);
 }

@@ -524,6 +524,20 @@ fn the_store_s_own_commands_follow_the_region_s_part_and_only_if_it_was_executed
 }
 
 #[test]
+fn commands_that_cluster_mode_does_not_allow_are_queued_and_fail() {
+    let mut client = Client::new();
+    assert_eq!(client.sends(&["multi", "move a 1", "get a", "copy a a1 db 2", "exec"]).len(), 1);
+    let Part::Commands { items, .. } = &client.asks[0].part else { panic!("no commands") };
+    assert_eq!(items[0].args.iter().filter(|arg| **arg == "a").count(), 1);
+    client.session.answered(0, vec![Reply::Array(vec![Reply::bulk("1")]).into()]);
+    client.goes_on();
+    let (moved, copied) = ("ERR MOVE is not allowed", "ERR Copying to another database is not allowed");
+    let all = client.reads();
+    let expected = format!("*3 -{moved} in cluster mode $1 1 -{copied} in cluster mode");
+    assert!(all.ends_with(&expected), "{all}");
+}
+
+#[test]
 fn a_command_of_the_store_may_answer_later_within_a_transaction() {
     let mut client = Client::new();
     client.host.own_later = true;

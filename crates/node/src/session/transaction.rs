@@ -14,7 +14,9 @@ use command::scripting::sent_as;
 use command::transaction::{
     exec_args, lookup_in_log, unwatch_args, watch_args, watch_numbers, Queued, Watched,
 };
-use command::{flags, ChannelKind, CommandSpec, Handler, ServerCommand, SessionCommand, TableFn};
+use command::{
+    cluster_mode, flags, ChannelKind, CommandSpec, Handler, ServerCommand, SessionCommand, TableFn,
+};
 use resp::{Protocol, Reply};
 
 use super::{Admitted, Ask, Asked, Call, Host, Kind, Own, Part, Route, Session, Tally};
@@ -62,6 +64,8 @@ enum Step {
     /// By the region, as part of its command.
     Keyspace,
     Own(ServerCommand, &'static CommandSpec, Vec<Bytes>),
+    /// By an error, because cluster mode does not allow the arguments.
+    Denied(&'static str),
     Table(TableFn, Vec<Bytes>),
     /// `UNWATCH`, which `EXEC` has done already.
     Nothing,
@@ -80,6 +84,13 @@ struct Executing {
     replies: Vec<Answer>,
     /// The number of commands.
     count: usize,
+}
+
+impl Taken {
+    /// Returns the error of a command that is not allowed in cluster mode.
+    fn denial(&self, has_slots: bool) -> Option<&'static str> {
+        cluster_mode::denial(self.spec.name, &self.args).filter(|_| has_slots)
+    }
 }
 
 impl Multi {
@@ -107,7 +118,8 @@ impl Multi {
     /// Returns the commands on keys, each with the database that the commands before it select.
     fn on_keys(&self, mut db: u16, has_slots: bool) -> Vec<Queued> {
         let mut queued = Vec::new();
-        for Taken { spec, args } in &self.commands {
+        for taken in self.commands.iter().filter(|taken| taken.denial(has_slots).is_none()) {
+            let Taken { spec, args } = taken;
             match spec.handler {
                 Handler::Keyspace(_) | Handler::Spanning(..) => {
                     queued.push(Queued { db, args: args.clone() })
@@ -137,12 +149,13 @@ impl Multi {
         }
     }
 
-    fn into_steps(self) -> VecDeque<Step> {
-        let step = |Taken { spec, args }: Taken| match spec.handler {
-            Handler::Keyspace(_) | Handler::Spanning(..) => Step::Keyspace,
-            Handler::Server(command) => Step::Own(command, spec, args),
-            Handler::Table(reply) => Step::Table(reply, args),
-            Handler::Session(_) | Handler::Container => Step::Nothing,
+    fn into_steps(self, has_slots: bool) -> VecDeque<Step> {
+        let step = |taken: Taken| match (taken.denial(has_slots), taken.spec.handler) {
+            (Some(error), _) => Step::Denied(error),
+            (None, Handler::Keyspace(_) | Handler::Spanning(..)) => Step::Keyspace,
+            (None, Handler::Server(command)) => Step::Own(command, taken.spec, taken.args),
+            (None, Handler::Table(reply)) => Step::Table(reply, taken.args),
+            (None, Handler::Session(_) | Handler::Container) => Step::Nothing,
         };
         self.commands.into_iter().map(step).collect()
     }
@@ -449,7 +462,7 @@ impl<R: Clone + PartialEq> Session<R> {
         let multi = self.transaction.multi.take().unwrap_or_default();
         multi.count(&mut self.tally);
         let position = self.given + self.due.len();
-        let steps = multi.into_steps();
+        let steps = multi.into_steps(host.has_slots());
         let mut executing = Executing {
             position,
             count: steps.len(),
@@ -546,6 +559,7 @@ impl<R: Clone + PartialEq> Session<R> {
             let reply = match step {
                 Step::Keyspace => executing.of_region.as_mut().and_then(VecDeque::pop_front),
                 Step::Nothing => Some(Reply::OK),
+                Step::Denied(error) => Some(Reply::error(error)),
                 Step::Table(reply, args) => Some(reply(&args)),
                 // As in Redis, which takes them for commands that may wait.
                 Step::Own(ServerCommand::Monitor, ..) => {

@@ -5,14 +5,48 @@ use std::net::SocketAddr;
 
 use crate::chance::Chance;
 use crate::generator::Tags;
+use crate::scripts::{Called, Scripts};
 use crate::servers::Server;
 use crate::session::Session;
 use crate::stores::{self, Stores};
+use crate::transactions::{self, Transactions};
+use crate::waits::Waits;
 
-/// Number of sessions that take turns. Each has keys in another slot.
-const SESSIONS: u64 = 6;
+/// Number of programs that take turns. Each has keys in another slot.
+const PROGRAMS: u64 = 10;
 /// Number of turns between two comparisons of all data.
 const TURNS_BETWEEN_AUDITS: usize = 200;
+/// Numbers of steps in a turn of a program whose steps are single commands.
+const COMMANDS_IN_A_TURN: usize = 12;
+const WAITS_IN_A_TURN: usize = 4;
+
+/// One program of the other modules.
+enum Program {
+    Session(Box<Session>),
+    Transactions(Transactions),
+    Scripts(Scripts, Called),
+    Waits(Waits),
+}
+
+impl Program {
+    fn turn(&mut self) -> Result<(), String> {
+        match self {
+            Program::Session(session) => session.turn(),
+            Program::Transactions(transactions) => transactions.run(COMMANDS_IN_A_TURN),
+            Program::Scripts(scripts, called) => {
+                (0..COMMANDS_IN_A_TURN).try_for_each(|_| scripts.run_command(called))
+            }
+            Program::Waits(waits) => (0..WAITS_IN_A_TURN).try_for_each(|_| waits.step()),
+        }
+    }
+}
+
+/// The programs have seen these numbers of transactions, and of waits that ended with an element.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub transactions: transactions::Tally,
+    pub served: usize,
+}
 
 /// Gives the node all slots.
 pub fn own_all_slots(redis: &Server) {
@@ -23,31 +57,61 @@ pub fn own_all_slots(redis: &Server) {
     });
 }
 
-/// Lets sessions of several kinds take turns at the forward ports of all stores.
+/// Lets programs of all kinds take turns at the forward ports of all stores.
 ///
 /// # Errors
 /// Returns the first mismatch with its history.
-pub fn run_sessions(seed: u64, stores: &Stores, redis: SocketAddr, turns: usize) -> Result<(), String> {
-    let mut sessions: Vec<Session> = (0..SESSIONS)
+pub fn run_programs(
+    seed: u64,
+    stores: &Stores,
+    redis: SocketAddr,
+    turns: usize,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let mut programs: Vec<Program> = (0..PROGRAMS)
         .map(|number| {
             let store = &stores.all[number as usize % stores.all.len()];
             let ours = store.forward.expect("stores in cluster mode have forward ports");
-            let seed = seed * SESSIONS + number;
-            let session = match number % 3 {
-                0 => Session::of_streams(seed, ours, redis),
-                1 => Session::of_places(seed, ours, redis),
-                _ => Session::new(seed, ours, redis),
-            };
-            session.tagged(Tags::new(format!("{{{number}}}"), redis))
+            let seed = seed * PROGRAMS + number;
+            let tag = format!("{{{number}}}");
+            let tags = Tags::new(tag.clone(), redis);
+            let session = |session| Program::Session(Box::new(session));
+            match number {
+                0 | 1 => session(Session::of_streams(seed, ours, redis).tagged(tags)),
+                2 | 3 => session(Session::of_places(seed, ours, redis).tagged(tags)),
+                4 | 5 => session(Session::new(seed, ours, redis).tagged(tags)),
+                6 | 7 => Program::Transactions(Transactions::new(seed, ours, redis).tagged(tags)),
+                8 => {
+                    let scripts = Scripts::new(ours, redis, seed % 2 == 1);
+                    Program::Scripts(scripts, Called::new(seed).tagged(tags))
+                }
+                _ => Program::Waits(Waits::new(seed, ours, redis).tagged(&tag)),
+            }
         })
         .collect();
     let mut chance = Chance::new(seed);
     for turn in 1..=turns {
-        let at = chance.below(sessions.len());
-        sessions[at].turn()?;
-        if turn % TURNS_BETWEEN_AUDITS == 0 {
-            sessions[at].audit()?;
+        let at = chance.below(programs.len());
+        programs[at].turn()?;
+        if turn % TURNS_BETWEEN_AUDITS == 0 || turn == turns {
+            audit(&mut programs)?;
         }
     }
-    sessions[0].audit()
+    for program in programs {
+        match program {
+            Program::Transactions(transactions) => tally.transactions.add(&transactions.tally),
+            Program::Waits(waits) => tally.served += waits.served,
+            Program::Session(_) | Program::Scripts(..) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Compares the keys of all programs. Any session can do it.
+fn audit(programs: &mut [Program]) -> Result<(), String> {
+    let session = programs.iter_mut().find_map(|program| match program {
+        Program::Session(session) => Some(session),
+        _ => None,
+    });
+    session.expect("there are sessions").audit()
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use resp::Reply;
 
 use crate::connection::Connection;
-use crate::generator::{Generator, Request, Step, Times};
+use crate::generator::{Generator, Request, Step, Tags, Times};
 use crate::known::KNOWN;
 
 /// One script in each line.
@@ -68,23 +68,25 @@ impl Scripts {
     /// # Errors
     /// Returns the first mismatch.
     pub fn run_commands(&mut self, seed: u64, commands: usize) -> Result<(), String> {
-        let times = if seed % 2 == 0 { Times::Instants } else { Times::Relative };
-        let mut generator = Generator::new(seed, times);
-        for number in 0..commands {
-            let request = loop {
-                match generator.step() {
-                    Step::One(request) if !request.compare.stands_alone() && is_callable(&request.args) => {
-                        break request
-                    }
-                    _ => {}
-                }
-            };
-            let mut args = vec![b"EVAL".to_vec(), CALLS[number % CALLS.len()].into(), b"0".to_vec()];
-            args.extend(request.args.iter().cloned());
-            let (ours, theirs) = self.both(&args);
-            self.check(&request, &ours, &theirs).map_err(|error| format!("seed {seed}: {error}"))?;
-            self.compared += 1;
+        let mut called = Called::new(seed);
+        (0..commands).try_for_each(|_| self.run_command(&mut called))
+    }
+
+    /// Compares the next of these commands.
+    ///
+    /// # Errors
+    /// Returns a mismatch.
+    pub fn run_command(&mut self, called: &mut Called) -> Result<(), String> {
+        let request = called.next();
+        let mut args = vec![b"EVAL".to_vec(), CALLS[self.compared % CALLS.len()].into()];
+        match &called.tag {
+            Some(tag) => args.extend([b"1".to_vec(), tag.clone()]),
+            None => args.push(b"0".to_vec()),
         }
+        args.extend(request.args.iter().cloned());
+        let (ours, theirs) = self.both(&args);
+        self.check(&request, &ours, &theirs).map_err(|error| format!("seed {}: {error}", called.seed))?;
+        self.compared += 1;
         Ok(())
     }
 
@@ -103,6 +105,45 @@ impl Scripts {
             self.both(&deleted);
         }
         Ok(())
+    }
+}
+
+/// Random commands that scripts may call.
+pub struct Called {
+    seed: u64,
+    generator: Generator,
+    /// A key in the slot of all keys. The scripts declare it.
+    tag: Option<Vec<u8>>,
+}
+
+impl Called {
+    pub fn new(seed: u64) -> Called {
+        let times = if seed % 2 == 0 { Times::Instants } else { Times::Relative };
+        Called { seed, generator: Generator::new(seed, times), tag: None }
+    }
+
+    /// Gives every key a hash tag.
+    pub fn tagged(mut self, tags: Tags) -> Called {
+        let mut tag = Vec::new();
+        tags.tag(&mut tag);
+        self.tag = Some(tag);
+        self.generator.set_tags(tags);
+        self
+    }
+
+    fn next(&mut self) -> Request {
+        loop {
+            match self.generator.step() {
+                Step::One(request)
+                    if !request.compare.stands_alone()
+                        && is_callable(&request.args)
+                        && !self.generator.is_about_other_slots(&request.args) =>
+                {
+                    return request
+                }
+                _ => {}
+            }
+        }
     }
 }
 

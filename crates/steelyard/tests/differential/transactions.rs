@@ -10,7 +10,7 @@ use resp::Reply;
 
 use crate::chance::Chance;
 use crate::connection::Connection;
-use crate::generator::{Args, Generator, Request, Step, Times};
+use crate::generator::{Args, Generator, Request, Step, Tags, Times};
 use crate::known::KNOWN;
 
 const CONNECTIONS: usize = 3;
@@ -39,6 +39,14 @@ pub struct Tally {
     pub executed: usize,
     pub stopped: usize,
     pub aborted: usize,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Tally) {
+        self.executed += other.executed;
+        self.stopped += other.stopped;
+        self.aborted += other.aborted;
+    }
 }
 
 pub struct Transactions {
@@ -71,6 +79,12 @@ impl Transactions {
         }
     }
 
+    /// Gives every key of the program a hash tag.
+    pub fn tagged(mut self, tags: Tags) -> Transactions {
+        self.generator.set_tags(tags);
+        self
+    }
+
     /// Takes `turns` turns.
     ///
     /// # Errors
@@ -79,14 +93,18 @@ impl Transactions {
         (0..turns).try_for_each(|_| self.turn())
     }
 
-    fn turn(&mut self) -> Result<(), String> {
+    /// Sends one command.
+    ///
+    /// # Errors
+    /// Returns a mismatch with its history.
+    pub fn turn(&mut self) -> Result<(), String> {
         let at = self.chance.below(CONNECTIONS);
         let die = self.chance.below(100);
         if self.clients[at].queued.is_none() {
             return match die {
                 _ if die < WATCH => {
                     let mut watch = args(&["WATCH"]);
-                    (0..=self.chance.below(3)).for_each(|_| watch.push(self.key()));
+                    (0..=self.chance.below(3)).for_each(|_| watch.push(self.generator.tagged_key()));
                     self.same(at, &watch)
                 }
                 _ if die < MULTI => {
@@ -126,15 +144,15 @@ impl Transactions {
         }
     }
 
-    fn key(&mut self) -> Vec<u8> {
-        self.generator.key()
-    }
-
     /// Sends a random command, which is executed or queued.
     fn command(&mut self, at: usize) -> Result<(), String> {
         let request = loop {
             match self.generator.step() {
-                Step::One(request) if !request.compare.stands_alone() && is_plain(&request.args) => {
+                Step::One(request)
+                    if !request.compare.stands_alone()
+                        && is_plain(&request.args)
+                        && !self.generator.is_about_other_slots(&request.args) =>
+                {
                     break request
                 }
                 _ => {}

@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SHOWN_STEPS: usize = 30;
 const KEYS: [&str; 3] = ["k1", "k2", "k3"];
 const STREAMS: [&str; 2] = ["s1", "s2"];
+/// Keys for which no client waits.
+const OTHERS: [&str; 2] = ["d", "src"];
 
 /// One of the servers.
 struct Side {
@@ -43,6 +45,7 @@ impl Side {
 
 pub struct Waits {
     seed: u64,
+    tag: String,
     chance: Chance,
     ours: Side,
     theirs: Side,
@@ -59,7 +62,13 @@ impl Waits {
         let (ours, theirs) = (Side::new(ours), Side::new(theirs));
         let waiting = vec![false; CLIENTS];
         let (chance, log) = (Chance::new(seed ^ 0xB10C), Vec::new());
-        Waits { seed, chance, ours, theirs, waiting, log, last_ms: 0, served: 0 }
+        Waits { seed, tag: String::new(), chance, ours, theirs, waiting, log, last_ms: 0, served: 0 }
+    }
+
+    /// Gives every key a hash tag.
+    pub fn tagged(mut self, tag: &str) -> Waits {
+        self.tag = tag.to_owned();
+        self
     }
 
     /// # Errors
@@ -70,7 +79,11 @@ impl Waits {
         self.settle()
     }
 
-    fn step(&mut self) -> Result<(), String> {
+    /// Lets one more client wait, or fills a key.
+    ///
+    /// # Errors
+    /// Returns a mismatch with its history.
+    pub fn step(&mut self) -> Result<(), String> {
         let idle: Vec<usize> = (0..CLIENTS).filter(|at| !self.waiting[*at]).collect();
         if !idle.is_empty() && self.chance.percent(55) {
             let at = idle[self.chance.below(idle.len())];
@@ -80,7 +93,7 @@ impl Waits {
             };
             self.log.push(format!("{at}: {line}"));
             let mut bytes = bytes::BytesMut::new();
-            resp::encode_request(&line.split(' ').collect::<Vec<_>>(), &mut bytes);
+            resp::encode_request(&self.words(&line), &mut bytes);
             self.ours.clients[at].send(&bytes).map_err(|error| self.mismatch(&error.to_string()))?;
             self.theirs.clients[at].send(&bytes).map_err(|error| self.mismatch(&error.to_string()))?;
             self.waiting[at] = true;
@@ -90,7 +103,7 @@ impl Waits {
                 false => self.fill_stream(),
             };
             for line in &lines {
-                let words: Vec<&str> = line.split(' ').collect();
+                let words = self.words(line);
                 let ours =
                     self.ours.filler.call(&words).map_err(|error| self.mismatch(&error.to_string()))?;
                 let theirs = self.theirs.filler.call(&words).expect("a reply");
@@ -144,6 +157,14 @@ impl Waits {
             }
         }
         Ok(())
+    }
+
+    /// Returns the arguments of a command. Its keys have the tag.
+    fn words(&self, line: &str) -> Vec<String> {
+        let is_key = |word: &str| KEYS.contains(&word) || STREAMS.contains(&word) || OTHERS.contains(&word);
+        line.split(' ')
+            .map(|word| if is_key(word) { format!("{word}{}", self.tag) } else { word.into() })
+            .collect()
     }
 
     fn key(&mut self) -> &'static str {

@@ -107,9 +107,25 @@ impl Generator {
         Generator { families: &STREAMS, ..Generator::new(seed, times) }
     }
 
+    /// Returns true for a command about all slots. In cluster mode transactions and scripts have one
+    /// slot here, and may only have such commands in Redis.
+    pub fn is_about_other_slots(&self, args: &[Vec<u8>]) -> bool {
+        let names = ["KEYS", "FLUSHALL", "FLUSHDB"];
+        self.tags.is_some() && names.iter().any(|name| args[0].eq_ignore_ascii_case(name.as_bytes()))
+    }
+
     /// Gives every key the hash tag of `tags`, so that all keys of the session are in one slot.
     pub fn set_tags(&mut self, tags: Tags) {
         self.tags = Some(tags);
+    }
+
+    /// Returns a key, with the hash tag if there is one.
+    pub fn tagged_key(&mut self) -> Vec<u8> {
+        let mut key = self.key();
+        if let Some(tags) = &self.tags {
+            tags.tag(&mut key);
+        }
+        key
     }
 
     pub fn step(&mut self) -> Step {

@@ -19,6 +19,7 @@ impl Tags {
         Tags { tag, asked: Connection::open(asked).expect("the server accepts connections") }
     }
 
+    /// Gives every key of the step the tag.
     pub fn apply(&mut self, step: &mut Step) {
         match step {
             Step::One(request) => self.tag_keys(&mut request.args),
@@ -29,6 +30,10 @@ impl Tags {
     }
 
     fn tag_keys(&mut self, args: &mut Args) {
+        // Redis finds no key in it.
+        if args.len() == 2 && args[0].eq_ignore_ascii_case(b"PFMERGE") {
+            return self.tag(&mut args[1]);
+        }
         let question = [&[b"COMMAND".to_vec(), b"GETKEYS".to_vec()], args.as_slice()].concat();
         let Ok(Reply::Array(keys)) = self.asked.call(&question) else { return };
         // The keys come in the order of the arguments, except for a destination behind its sources.
@@ -43,7 +48,8 @@ impl Tags {
         }
     }
 
-    fn tag(&self, key: &mut Vec<u8>) {
+    /// Gives one key the tag.
+    pub fn tag(&self, key: &mut Vec<u8>) {
         // A key with a tag of its own gets another form, because the first tag counts.
         key.retain(|byte| !b"{}".contains(byte));
         key.extend(self.tag.as_bytes());
