@@ -107,8 +107,8 @@ impl Generator {
         Generator { families: &STREAMS, ..Generator::new(seed, times) }
     }
 
-    /// Returns true for a command about all slots. In cluster mode transactions and scripts have one
-    /// slot here, and may only have such commands in Redis.
+    /// Returns true for a command about all slots. In cluster mode transactions and scripts have
+    /// one slot here, and may only have such commands in Redis.
     pub fn is_about_other_slots(&self, args: &[Vec<u8>]) -> bool {
         let names = ["KEYS", "FLUSHALL", "FLUSHDB"];
         self.tags.is_some() && names.iter().any(|name| args[0].eq_ignore_ascii_case(name.as_bytes()))
