@@ -46,7 +46,7 @@ load -n 15000 -t lrange_100,lrange_300
 for test in set get; do load -n 60000 -d 1024 -t $test; done
 load -n 300000 -P 16 -d 1024 -t set
 load -n 500000 -P 16 -d 1024 -t get
-load -n 200000 -P 16 -t set,get,incr,sadd,hset,lpush,zadd
+load -n 200000 -P 16 -t set,get,incr,sadd,hset,spop,lpush,lpop,zadd,zpopmin
 load -n 30000 -P 4 eval "return redis.call('incr',KEYS[1])" 1 script:__rand_int__
 end
 

@@ -242,9 +242,14 @@ pub(crate) const HELD_ROW: usize = 3;
 /// Number of keys that [`Exec::keys`] takes at once.
 pub(crate) const KEYS_AT_ONCE: usize = 64;
 
+/// Returns the bytes for which items count that a command holds.
+pub(crate) fn held_bytes(items: usize, bytes: usize) -> u64 {
+    (bytes + items * HELD_ITEM_BYTES) as u64
+}
+
 /// Same as [`Exec::holding`].
 pub(crate) fn holding(txn: &Txn<'_>, items: usize, bytes: usize) -> ControlFlow<()> {
-    match txn.hold((bytes + items * HELD_ITEM_BYTES) as u64) {
+    match txn.hold(held_bytes(items, bytes)) {
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),
     }
@@ -559,6 +564,13 @@ impl Exec<'_, '_> {
     ) {
         self.account_element(key, &row, old, len);
         self.txn.put_unencoded(row, value);
+    }
+
+    /// Writes the row of an element or a node of a generation that no meta row names, which changes
+    /// no key.
+    pub(crate) fn put_unseen(&mut self, key: &KeyRef<'_>, row: Bytes, value: Bytes) {
+        self.txn.state_mut().adjust_bytes(key.element_bytes(&row, value.len()), 0);
+        self.txn.put_unseen(row, value);
     }
 
     fn account_element(&mut self, key: &KeyRef<'_>, row: &Bytes, old: Option<usize>, new: usize) {

@@ -13,6 +13,7 @@
 mod bitmaps;
 pub mod blocking;
 pub mod cluster_mode;
+pub mod copying;
 mod counted_tree;
 mod decimal;
 pub mod describe;
@@ -58,7 +59,7 @@ pub use glob::matches as glob_matches;
 pub use introspect::help;
 pub use key_access::key_access;
 pub use keys::scan::{cursor_at, cursor_slot, parse_cursor_text as parse_cursor};
-pub use maintenance::{earliest_due, find_due, has_garbage, keys_in_slot};
+pub use maintenance::{earliest_due, find_due, garbage_since, keys_in_slot};
 pub use number::{database_index, database_index_in};
 pub use server_command::{
     AclCommand, ChannelKind, ClientCommand, ClusterCommand, ConfigCommand, FunctionCommand, LatencyCommand,

@@ -13,6 +13,7 @@ use storage::rows::{self, decode_expiry_row, decode_garbage_row, table_range, TA
 use storage::{KeyRef, Meta, Reader, StorageError};
 use types::{Slot, SlotRange, UnixMillis};
 
+use crate::copying::spared_until;
 use crate::events;
 use crate::exec::{CommandResult, Exec};
 use crate::keys::scan::visit_keys;
@@ -47,10 +48,12 @@ pub(crate) fn expire_due(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32) -> Com
 pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32, keeps_place: bool) -> CommandResult {
     let (from, to) = table_range(slot, TABLE_GARBAGE);
     let mut left = limit;
-    let mut found: VecDeque<(Bytes, Bytes)> = first_values(exec, &from, &to, limit)?.into();
+    let mut found: VecDeque<(Bytes, Bytes)> = first_unspared(exec, &from, &to, limit)?.into();
     while let Some((garbage, place)) = found.pop_front().filter(|_| left > 0) {
         let (key, generation) = decode_garbage_row(&garbage)?;
-        let mut next = place;
+        // What is spared no longer can no longer be ended, also if this step cannot keep its place.
+        let was_spared = spared_until(&place) > 0;
+        let mut next = if was_spared { Bytes::new() } else { place };
         let [elements, nodes, groups] = key.generation_ranges(generation);
         for (from, to) in [elements, nodes] {
             let rows = first_rows(exec, from.max(next.clone()).as_ref(), &to, left)?;
@@ -73,11 +76,34 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32, keeps_place
         if left > 0 {
             exec.txn.delete(garbage);
             left -= 1;
-        } else if keeps_place {
+        } else if keeps_place || was_spared {
             exec.txn.put(garbage, next);
         }
     }
     Ok(Reply::Int(i64::from(limit - left)))
+}
+
+/// Returns the first garbage rows of a range that the sweep does not spare, with their values.
+fn first_unspared(
+    exec: &Exec<'_, '_>,
+    from: &[u8],
+    to: &[u8],
+    limit: u32,
+) -> CommandResult<Vec<(Bytes, Bytes)>> {
+    let mut found = Vec::new();
+    if limit > 0 {
+        exec.txn.scan(from, to, &mut |row, value| {
+            if spared_until(value) <= exec.now_ms {
+                found.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
+            }
+            if found.len() < limit as usize {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+    }
+    Ok(found)
 }
 
 /// Returns the first rows of a range, with the lengths of their values.
@@ -152,13 +178,23 @@ pub fn earliest_due(reader: &dyn Reader, slot: Slot) -> storage::Result<Option<U
     row.map(|row| Ok(decode_expiry_row(&row)?.0)).transpose()
 }
 
-/// Returns true if a slot has elements of a deleted collection.
+/// Returns the time from which on the sweep has work in a slot; 0 if it has elements of a deleted
+/// collection.
 ///
 /// # Errors
 /// Those of the reader.
-pub fn has_garbage(reader: &dyn Reader, slot: Slot) -> storage::Result<bool> {
+pub fn garbage_since(reader: &dyn Reader, slot: Slot) -> storage::Result<Option<UnixMillis>> {
     let (from, to) = table_range(slot, TABLE_GARBAGE);
-    Ok(first_row(reader, &from, &to)?.is_some())
+    let mut since: Option<UnixMillis> = None;
+    reader.scan(&from, &to, &mut |_, value| {
+        let at = spared_until(value);
+        since = Some(since.map_or(at, |earliest| earliest.min(at)));
+        match at {
+            0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    })?;
+    Ok(since)
 }
 
 fn first_row(reader: &dyn Reader, from: &[u8], to: &[u8]) -> storage::Result<Option<Bytes>> {

@@ -25,6 +25,7 @@ use storage::StorageError;
 use types::{mix, THIRD_VERSION};
 
 use crate::blocking;
+use crate::copying;
 use crate::exec::{call, CommandError, CommandResult, Exec};
 use crate::scripting::{self, lookup_script};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
@@ -57,6 +58,10 @@ pub fn lookup_in_log(name: &[u8]) -> Option<&'static CommandSpec> {
         blocking::MOVE_NAME => Some(&blocking::MOVE),
         blocking::READ_AGAIN_NAME => Some(&blocking::READ_AGAIN),
         blocking::LAST_IDS_NAME => Some(&blocking::LAST_IDS),
+        copying::BEGIN_NAME => Some(&copying::BEGIN),
+        copying::PART_NAME => Some(&copying::PART),
+        copying::END_NAME => Some(&copying::END),
+        copying::DROP_NAME => Some(&copying::DROP),
         _ => lookup_script(name).or_else(|| lookup(name)),
     }
 }

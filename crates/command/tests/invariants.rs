@@ -201,7 +201,7 @@ proptest! {
         engine.write(writes);
         check(&engine);
         let mut builder = Builder::new();
-        for slot in (0..SLOT_COUNT).filter(|slot| steelyard_command::has_garbage(&engine, *slot).unwrap()) {
+        for slot in (0..SLOT_COUNT).filter(|slot| steelyard_command::garbage_since(&engine, *slot).unwrap() == Some(0)) {
             builder.push_sweep(slot, 1_000_000);
         }
         let mut txn = Txn::begin(&engine, REGION).unwrap();

@@ -72,6 +72,7 @@ impl Item {
         self.spec.denies_oom()
             || self.spec.holds_commands && command::transaction::grows(&self.args)
             || command::scripting::grows(self.spec, &self.args)
+            || command::copying::grows(self.spec, &self.args)
     }
 
     /// Returns true if the command reads only a few rows, however large its data is. Such a read

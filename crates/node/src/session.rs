@@ -18,6 +18,7 @@
 //! concurrently.
 
 mod gather;
+mod host;
 mod modes;
 mod output;
 mod script;
@@ -25,11 +26,10 @@ mod tally;
 mod transaction;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use command::transaction::Watched;
-use command::{cluster_mode, CommandSpec, Handler, ServerCommand, SessionCommand};
+use command::{cluster_mode, copying, CommandSpec, Handler, ServerCommand, SessionCommand};
 use resp::{Decoder, Limits, Protocol, Reply};
 use types::{Output, PIECE_BYTES};
 
@@ -40,6 +40,7 @@ use crate::item::{Item, ItemSlot};
 
 use gather::Group;
 pub use gather::Kind;
+pub use host::{Ask, Host, Own, Part, Route};
 pub use modes::{Caching, Replies};
 use tally::Call;
 pub use tally::{Calls, Tally};
@@ -101,111 +102,6 @@ pub enum Access {
     },
     /// The user was deleted: the connection ends after the replies so far.
     Ended,
-}
-
-/// The destination of a command on keys.
-pub enum Route<R> {
-    /// To the region's leader, on this store or another one.
-    Region(R),
-    /// To this store's own copy of the region, if no other command of this connection to the region
-    /// is unanswered; otherwise to the leader.
-    Weak(R),
-    /// To no region, because the answer is already known.
-    Answered(Reply),
-    /// To no single region, because none is known at present. The command is executed alone, after
-    /// all commands before it.
-    Alone,
-}
-
-/// The answer to a command that the store serves from its own state.
-pub enum Own {
-    Reply(Reply),
-    /// Several replies, and messages to the client between them, in order. The last one is a reply.
-    Several(Vec<Answer>),
-    /// The executor answers later, to an [`Ask`].
-    Later,
-}
-
-/// The store, as a session needs it to take commands.
-pub trait Host {
-    /// A handle of a region. Equal handles denote the same region.
-    type Region: Clone + PartialEq;
-
-    /// Returns true if keys have slots. Without cluster mode, one region has all of them.
-    fn has_slots(&self) -> bool;
-
-    /// Returns the error if the connection or its user may not execute a command. It is asked
-    /// before the command is executed or passed on, if the user is restricted or the command is for
-    /// administrators. `spec` is the command's entry.
-    fn forbids(&mut self, _spec: &'static CommandSpec, _args: &[Bytes]) -> Option<Reply> {
-        None
-    }
-
-    /// Returns the script with a digest in hexadecimal, if this store knows it.
-    fn script(&mut self, _digest: &[u8]) -> Option<Bytes> {
-        None
-    }
-
-    /// Returns the library of a function, if this store knows one with this name.
-    fn function(&mut self, _name: &[u8]) -> Option<command::scripting::Code> {
-        None
-    }
-
-    /// Learns a script that a client sent.
-    fn note_script(&mut self, _body: &Bytes) {}
-
-    /// Returns the permissions of the connection's user, by which the commands of a script are
-    /// checked.
-    fn script_rules(&mut self) -> Option<Bytes> {
-        None
-    }
-
-    fn route(&mut self, context: &Context, item: &Item) -> Route<Self::Region>;
-
-    /// Returns true if no command of clients is executed at present; `may_write` says whether the
-    /// command may change something.
-    fn holds(&self, _may_write: bool) -> bool {
-        false
-    }
-
-    /// Returns true if other clients are told of all commands.
-    fn is_monitored(&self) -> bool {
-        false
-    }
-
-    /// Tells other clients of a command that is executed now.
-    fn monitor(&mut self, _context: &Context, _spec: &'static CommandSpec, _args: &[Bytes]) {}
-
-    /// Notes that the client will read these keys, and may then cache them.
-    fn reads(&mut self, _keys: &[Bytes]) {}
-
-    /// Executes a command that the connection or the store serves itself. `spec` is its entry.
-    fn own(
-        &mut self,
-        context: &mut Context,
-        command: ServerCommand,
-        spec: &'static CommandSpec,
-        args: &[Bytes],
-    ) -> Own;
-}
-
-/// A part of the session. The executor executes it and answers under the same number.
-pub struct Ask<R> {
-    pub number: usize,
-    pub part: Part<R>,
-}
-
-pub enum Part<R> {
-    /// Commands of one region, to be executed in order.
-    Commands { region: R, kind: Kind, items: Arc<Vec<Item>> },
-    /// A command for which no single region is known.
-    Alone(Item),
-    /// A command that the store serves itself: see [`Own::Later`].
-    Own { command: ServerCommand, args: Vec<Bytes> },
-    /// A command that may wait for elements. It is executed alone, like a command without a region.
-    Blocking(Item),
-    /// A command that releases watches. It is executed as well as possible and not answered.
-    Release(Item),
 }
 
 /// Number and size of replies, for memory planning.
@@ -858,6 +754,13 @@ impl<R: Clone + PartialEq> Session<R> {
         }
         if let Some(error) = item.too_large() {
             return self.reject(error);
+        }
+        if copying::copies(item.spec) && host.may_copy_much(&item) {
+            if self.has_unanswered() {
+                return Admitted::Stalled(item.args);
+            }
+            self.ask_alone(Part::Copying(item), asks);
+            return Admitted::Asked;
         }
         let tracked = match self.context.caching.tracks() && item.spec.is_readonly() {
             true => command::keys_of(item.spec, &item.args).map(|(key, _)| key.clone()).collect(),

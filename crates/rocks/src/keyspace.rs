@@ -26,6 +26,7 @@ use rocksdb::{
     properties, Cache, ColumnFamilyDescriptor, ReadOptions, WriteBatch, DB,
     DEFAULT_COLUMN_FAMILY_NAME as DEFAULT_FAMILY,
 };
+use rustix::process::{getpriority_process, setpriority_process};
 use storage::rows::{table_range, SPACE_DATA};
 use storage::tier::{
     Found, MemtableView, RamTier, RowFilterUse, Seconds, Unlearnt, RANGE_BYTES_MAX, RANGE_ROWS_MAX,
@@ -147,6 +148,9 @@ fn prepare(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The niceness of RocksDB's threads above that of the store.
+const COMPACTION_NICENESS: i32 = 10;
+
 /// A view of the keyspace at one moment.
 pub struct View<'a> {
     memtables: MemtableView,
@@ -154,6 +158,22 @@ pub struct View<'a> {
     bounds: Option<(Bytes, Bytes)>,
     snapshot: rocksdb::Snapshot<'a>,
     reads: &'a ReadsUnderWay,
+}
+
+/// Runs `open` so that the threads that it starts yield to the store's other threads. RocksDB's
+/// threads compact, which nobody waits for as long as there is room. They inherit the niceness of
+/// the thread that starts them, and a thread cannot take its own back.
+fn behind_others<T: Send>(open: impl FnOnce() -> T + Send) -> T {
+    let with_niceness = || {
+        let niceness = getpriority_process(None).unwrap_or(0);
+        // Without it compactions only compete with clients.
+        let _ = setpriority_process(None, niceness + COMPACTION_NICENESS);
+        open()
+    };
+    std::thread::scope(|scope| match scope.spawn(with_niceness).join() {
+        Ok(opened) => opened,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
 }
 
 impl Keyspace {
@@ -181,7 +201,8 @@ impl Keyspace {
         adapt(&mut rocksdb_options);
         // Only a family that is named here has the handle that batched look-ups need.
         let family = ColumnFamilyDescriptor::new(DEFAULT_FAMILY, rocksdb_options.clone());
-        let db = DB::open_cf_descriptors(&rocksdb_options, dir, [family]).map_err(classify)?;
+        let db =
+            behind_others(|| DB::open_cf_descriptors(&rocksdb_options, dir, [family])).map_err(classify)?;
         flush::leave_first_sequence_number(&db)?;
         let hash_seed = RandomState::new().build_hasher().finish();
         // Some rows come before the next layer is made.

@@ -6,6 +6,7 @@
 
 mod at_once;
 pub mod blocking;
+mod copying;
 pub mod passing;
 mod reads;
 mod rerouting;

@@ -215,6 +215,13 @@ impl Engine {
         Some((answers, counts))
     }
 
+    /// Returns true unless RAM knows that the source of a `COPY`, `RENAME` or `MOVE` is small.
+    pub fn may_copy_much(&self, item: &Item, elements: u32) -> bool {
+        let rows = OneMoment::new(self.rows.in_ram());
+        let is_large = command::copying::has_large_source(&item.args, item.db, &rows, elements);
+        is_large.unwrap_or(true) || rows.missed.get()
+    }
+
     /// Executes reads of a few rows each at one moment, over rows in RAM and rows that were fetched
     /// for them, until the first one that needs more. The rows that it and the reads after it need
     /// are returned.

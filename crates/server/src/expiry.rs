@@ -201,7 +201,7 @@ fn look_at_all(engine: &Engine, looks: Vec<Look>) -> storage::Result<Vec<LookedA
     // search is noted again.
     let rows = engine.rows();
     let due = |slot| command::earliest_due(rows, slot);
-    let garbage = |slot| Ok(command::has_garbage(rows, slot)?.then_some(0));
+    let garbage = |slot| command::garbage_since(rows, slot);
     let look = |(region, now_ms, of_expiry, of_sweep)| {
         let expiry = look_at(expiry, of_expiry, now_ms, due)?;
         let sweep = look_at(sweep, of_sweep, now_ms, garbage)?;

@@ -38,6 +38,7 @@ mod config;
 mod config_file;
 mod connections;
 mod consistency_checks;
+mod copies;
 mod cpu;
 mod datadir;
 mod device_hang;

@@ -22,6 +22,7 @@ use crate::cluster_state::ClusterState;
 use crate::config::Config;
 use crate::connections::Clients;
 use crate::consistency_checks::Checks;
+use crate::copies::Copies;
 use crate::datadir::DataDir;
 use crate::device_waits::Hanging;
 use crate::disk::Disk;
@@ -76,6 +77,7 @@ pub struct Store {
     pub clients: Arc<Clients>,
     /// The clients that wait for elements.
     pub blocked: Arc<Blocked>,
+    pub copies: Copies,
     pub client_memory: Arc<ClientMemory>,
     /// Keyspace notifications.
     pub notices: Arc<Notices>,
@@ -235,6 +237,7 @@ impl Store {
             levels: Arc::default(),
             checkpoints: Arc::new(Checkpoints::new()),
             client_pause: ClientPause::default(),
+            copies: Copies::default(),
             checks: Arc::new(checks),
             unsynced: Arc::new(unsynced),
             quarantines: Arc::new(quarantines),

@@ -19,6 +19,8 @@ mod generator;
 mod golden;
 #[path = "differential/known.rs"]
 mod known;
+#[path = "differential/large.rs"]
+mod large;
 #[path = "differential/moving.rs"]
 mod moving;
 #[path = "differential/output_limits.rs"]
@@ -197,7 +199,7 @@ fn stores_answer_as_redis_does_while_leaders_move_and_regions_split_and_merge() 
     let mut tally = moving::Tally::default();
     while_the_layout_changes("differential", &["move-leader", "split", "merge"], &mut stores, |stores| {
         for seed in seeds() {
-            let turns = commands() / 12;
+            let turns = commands() / 16;
             mismatches.extend(moving::run_programs(seed, stores, redis.address, turns, &mut tally).err());
             if mismatches.len() >= MISMATCHES_MAX {
                 break;
@@ -206,7 +208,8 @@ fn stores_answer_as_redis_does_while_leaders_move_and_regions_split_and_merge() 
     });
     assert!(mismatches.is_empty(), "\n{}", mismatches.join("\n"));
     let transactions = &tally.transactions;
-    let is_enough = transactions.executed > 50 && transactions.stopped > 10 && tally.served > 50;
+    let is_enough =
+        transactions.executed > 50 && transactions.stopped > 10 && tally.served > 50 && tally.copied > 5;
     assert!(is_enough, "{tally:?}");
 }
 

@@ -44,6 +44,10 @@ impl Held<'_> {
         now <= self.limit.bytes
     }
 
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.bytes.get().saturating_add(bytes) <= self.limit.bytes
+    }
+
     pub fn is_too_much(&self) -> bool {
         self.bytes.get() > self.limit.bytes
     }
@@ -70,6 +74,8 @@ mod tests {
         assert!(held.add(49) && told.get() == 0);
         assert!(held.add(51) && told.get() == 1 && !held.is_too_much());
         assert!(!held.add(1) && !held.add(u64::MAX) && held.is_too_much());
+        held.set(60);
+        assert!(held.has_room(40) && !held.has_room(41) && !held.has_room(u64::MAX));
         held.set(0);
         assert!(held.add(100) && told.get() == 2 && !held.is_too_much());
     }

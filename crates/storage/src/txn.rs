@@ -222,6 +222,11 @@ impl<'a> Txn<'a> {
         self.held.add(bytes)
     }
 
+    /// Returns true if that many bytes more can be held.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.held.has_room(bytes)
+    }
+
     /// Returns the limit if more is held.
     pub fn holds_too_much(&self) -> Option<u64> {
         self.held.is_too_much().then_some(self.held.limit.bytes)
@@ -561,6 +566,12 @@ impl<'a> Txn<'a> {
         self.rows.insert(region_state_row(self.region), Content::Encoded(Some(state.encode())));
         let rows = self.rows.into_iter().map(|(row, written)| (row, written.into_value())).collect();
         (WriteSet { ranges_deleted: self.ranges_deleted, rows }, state)
+    }
+
+    /// Writes a row of a generation that no meta row names, which changes no key.
+    pub fn put_unseen(&mut self, row: Bytes, value: Bytes) {
+        assert!(self.state.is_some(), "a read does not write");
+        self.insert(row, Content::Encoded(Some(value)));
     }
 
     /// Deletes a row of a dead generation, which changes no key.

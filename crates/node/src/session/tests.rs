@@ -30,6 +30,10 @@ impl Host for Two {
         }
     }
 
+    fn may_copy_much(&self, item: &Item) -> bool {
+        item.args[1].ends_with(b"large")
+    }
+
     fn reads(&mut self, keys: &[Bytes]) {
         self.reads.extend_from_slice(keys);
     }
@@ -130,7 +134,9 @@ impl Client {
             Part::Commands { items, .. } => {
                 items.iter().take(count).map(|item| Reply::bulk(item.args[1].clone()).into()).collect()
             }
-            Part::Alone(_) | Part::Blocking(_) | Part::Own { .. } => vec![Reply::OK.into(); count],
+            Part::Alone(_) | Part::Blocking(_) | Part::Copying(_) | Part::Own { .. } => {
+                vec![Reply::OK.into(); count]
+            }
             Part::Release(_) => return,
         };
         self.session.answered(self.asks[number].number, answers);
@@ -154,6 +160,7 @@ fn described(ask: &Ask<RegionId>) -> String {
         }
         Part::Alone(item) => format!("alone: {}", item.spec.name),
         Part::Blocking(item) => format!("blocking: {}", item.spec.name),
+        Part::Copying(item) => format!("copying: {}", item.spec.name),
         Part::Release(item) => format!("release: {}", item.args.len()),
         Part::Own { command, .. } => format!("own: {command:?}").to_lowercase(),
     }
@@ -471,7 +478,7 @@ fn the_buffer_of_a_very_large_request_grows_a_part_at_a_time() {
 fn in_log(ask: &Ask<RegionId>) -> Vec<String> {
     let item = match &ask.part {
         Part::Commands { items, .. } => &items[0],
-        Part::Alone(item) | Part::Blocking(item) | Part::Release(item) => item,
+        Part::Alone(item) | Part::Blocking(item) | Part::Copying(item) | Part::Release(item) => item,
         Part::Own { .. } => panic!("not a command of the log"),
     };
     item.args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
@@ -521,6 +528,18 @@ fn the_store_s_own_commands_follow_the_region_s_part_and_only_if_it_was_executed
         client.goes_on();
         assert!(client.reads().ends_with(expected));
     }
+}
+
+#[test]
+fn a_large_copy_is_alone_between_the_commands_before_and_after_it() {
+    let mut client = Client::new();
+    let asks = client.sends(&["set a 1", "rename a b", "copy alarge b", "get a", "copy mlarge b"]);
+    assert_eq!(asks, ["1 Writes: set a 1, rename a b"]);
+    assert_eq!(client.answers(0, 2), ["copying: copy"]);
+    assert!(client.goes_on().is_empty(), "nothing overtakes it");
+    assert_eq!(client.answers(1, 1), ["1 Reads: get a"]);
+    client.answers(2, 1);
+    assert!(client.reads().ends_with("-MOVED 1 elsewhere"));
 }
 
 #[test]

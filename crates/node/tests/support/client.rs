@@ -382,7 +382,7 @@ impl Client {
                         let count = 1 + region.seed as usize % items.len();
                         items[..count].iter().map(|item| region.read(item)).collect()
                     }
-                    Part::Alone(item) => region.write(&[item]),
+                    Part::Alone(item) | Part::Copying(item) => region.write(&[item]),
                     Part::Blocking(item) => vec![region.attempt(item)],
                     Part::Own { .. } => unreachable!("the store answers at once"),
                     Part::Release(item) => {

@@ -350,6 +350,13 @@ impl Loop {
                     vec![store.execute_alone(kind, item, deadline).await]
                 });
             }
+            Part::Copying(item) => {
+                connection.seat.entry.writes_with(&item);
+                let items = Arc::new(vec![item.clone()]);
+                self.spawn_commands(connection, number, items, async move {
+                    vec![store.copy_in_parts(kind, item).await]
+                });
+            }
             Part::Own { command, args } => {
                 let (entry, began) = (connection.seat.entry.clone(), self.now);
                 self.spawn(connection, number, async move {
@@ -509,6 +516,10 @@ struct Served<'a> {
 
 impl Host for Served<'_> {
     type Region = Arc<RegionShared>;
+
+    fn may_copy_much(&self, item: &Item) -> bool {
+        self.store.may_copy_much(item)
+    }
 
     fn has_slots(&self) -> bool {
         self.store.config.cluster_enabled

@@ -206,7 +206,9 @@ impl World {
         let part = PartId { client: connection.client, connection: number, number: ask.number };
         let (region, kind, items) = match ask.part {
             session::Part::Commands { region, kind, items } => (region, kind, items),
-            session::Part::Alone(_) | session::Part::Blocking(_) => return (part, Wanted::Alone),
+            session::Part::Alone(_) | session::Part::Blocking(_) | session::Part::Copying(_) => {
+                return (part, Wanted::Alone)
+            }
             session::Part::Own { .. } => return (part, Wanted::Own),
             // Watches that are left behind end with the next change of their keys.
             session::Part::Release(_) => return (part, Wanted::Gone),

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use crate::chance::Chance;
 use crate::generator::Tags;
+use crate::large::Large;
 use crate::scripts::{Called, Scripts};
 use crate::servers::Server;
 use crate::session::Session;
@@ -13,12 +14,13 @@ use crate::transactions::{self, Transactions};
 use crate::waits::Waits;
 
 /// Number of programs that take turns. Each has keys in another slot.
-const PROGRAMS: u64 = 10;
+const PROGRAMS: u64 = 11;
 /// Number of turns between two comparisons of all data.
 const TURNS_BETWEEN_AUDITS: usize = 200;
 /// Numbers of steps in a turn of a program whose steps are single commands.
 const COMMANDS_IN_A_TURN: usize = 12;
 const WAITS_IN_A_TURN: usize = 4;
+const LARGE_IN_A_TURN: usize = 2;
 
 /// One program of the other modules.
 enum Program {
@@ -26,6 +28,7 @@ enum Program {
     Transactions(Transactions),
     Scripts(Scripts, Called),
     Waits(Waits),
+    Large(Large),
 }
 
 impl Program {
@@ -37,15 +40,18 @@ impl Program {
                 (0..COMMANDS_IN_A_TURN).try_for_each(|_| scripts.run_command(called))
             }
             Program::Waits(waits) => (0..WAITS_IN_A_TURN).try_for_each(|_| waits.step()),
+            Program::Large(large) => (0..LARGE_IN_A_TURN).try_for_each(|_| large.turn()),
         }
     }
 }
 
-/// The programs have seen these numbers of transactions, and of waits that ended with an element.
+/// The programs have seen these numbers of transactions, of waits that ended with an element, and
+/// of copies in parts.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub transactions: transactions::Tally,
     pub served: usize,
+    pub copied: usize,
 }
 
 /// Gives the node all slots.
@@ -85,7 +91,8 @@ pub fn run_programs(
                     let scripts = Scripts::new(ours, redis, seed % 2 == 1);
                     Program::Scripts(scripts, Called::new(seed).tagged(tags))
                 }
-                _ => Program::Waits(Waits::new(seed, ours, redis).tagged(&tag)),
+                9 => Program::Waits(Waits::new(seed, ours, redis).tagged(&tag)),
+                _ => Program::Large(Large::new(seed, ours, redis, &tag)),
             }
         })
         .collect();
@@ -101,6 +108,7 @@ pub fn run_programs(
         match program {
             Program::Transactions(transactions) => tally.transactions.add(&transactions.tally),
             Program::Waits(waits) => tally.served += waits.served,
+            Program::Large(large) => tally.copied += large.copied,
             Program::Session(_) | Program::Scripts(..) => {}
         }
     }

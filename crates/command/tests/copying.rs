@@ -1,0 +1,345 @@
+//! Copies in parts give the replies and the keys that the commands give at once, whatever happens
+//! between the parts, and leave nothing behind.
+
+#[path = "support/consistency.rs"]
+mod consistency;
+
+use bytes::Bytes;
+use consistency::{check, REGION};
+use proptest::prelude::*;
+use resp::Reply;
+use steelyard_command::copying::{Copying, Next, Sizes};
+use steelyard_command::entry::{apply, Builder};
+use storage::{load_state, MemoryKeyspace, Txn};
+use types::{SlotRange, NEWEST_VERSION, SLOT_COUNT};
+
+/// Sizes that the collections of the test exceed.
+const SIZES: Sizes = Sizes { elements: 100, rows: 37 };
+const KEYS: [&str; 4] = ["a", "b", "c", "{a}1"];
+const DATABASES: u16 = 2;
+/// Time in milliseconds after which the sweep deletes a copy that was not ended.
+const ABANDONED_MS: u64 = 61_000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Command(String),
+    /// Begins a copy, if few are under way.
+    Begin(String),
+    /// Lets a copy ask next, and loses its answer if it is lost.
+    Go {
+        copy: usize,
+        is_lost: bool,
+    },
+    Abandon(usize),
+    Sweep,
+    Wait(u64),
+}
+
+fn copy() -> impl Strategy<Value = String> {
+    let key = || prop::sample::select(&KEYS[..]);
+    prop_oneof![
+        2 => (key(), key()).prop_map(|(a, b)| format!("COPY {a} {b} REPLACE")),
+        1 => (key(), key()).prop_map(|(a, b)| format!("copy {a} {b}")),
+        1 => (key(), key()).prop_map(|(a, b)| format!("COPY {a} {b} DB 1 REPLACE")),
+        2 => (key(), key()).prop_map(|(a, b)| format!("RENAME {a} {b}")),
+        1 => (key(), key()).prop_map(|(a, b)| format!("RenameNX {a} {b}")),
+        1 => key().prop_map(|a| format!("MOVE {a} 1")),
+        1 => key().prop_map(|a| format!("MOVE {a} none")),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = || prop::sample::select(&KEYS[..]);
+    let command = prop_oneof![
+        2 => (key(), 0..400u16).prop_map(|(k, n)| format!("HSET {k} {n}")),
+        2 => (key(), 0..400u16).prop_map(|(k, n)| format!("SADD {k} {n}")),
+        2 => (key(), 0..400u16).prop_map(|(k, n)| format!("ZADD {k} {n}")),
+        2 => (key(), 0..1400u16).prop_map(|(k, n)| format!("RPUSH {k} {n}")),
+        1 => key().prop_map(|k| format!("XADD {k} *")),
+        1 => key().prop_map(|k| format!("SET {k} v")),
+        2 => (key(), 0..400u16).prop_map(|(k, n)| format!("SREM {k} m{n}")),
+        2 => (key(), 0..400u16).prop_map(|(k, n)| format!("ZREM {k} m{n}")),
+        1 => key().prop_map(|k| format!("LPOP {k} 3")),
+        2 => key().prop_map(|k| format!("DEL {k}")),
+        2 => (key(), 1..9000u16).prop_map(|(k, ms)| format!("PEXPIRE {k} {ms}")),
+        1 => key().prop_map(|k| format!("PERSIST {k}")),
+        1 => Just("FLUSHALL".to_owned()),
+    ];
+    prop_oneof![
+        5 => command.prop_map(Step::Command),
+        4 => copy().prop_map(Step::Begin),
+        30 => (0..3usize, 0..20u8).prop_map(|(copy, die)| Step::Go { copy, is_lost: die == 0 }),
+        1 => (0..3usize).prop_map(Step::Abandon),
+        3 => Just(Step::Sweep),
+        2 => (1..5000u64).prop_map(Step::Wait),
+        1 => Just(Step::Wait(ABANDONED_MS)),
+    ]
+}
+
+/// Returns the arguments of a command. One that adds elements adds as many as its number says.
+fn args(line: &str) -> Vec<Bytes> {
+    let mut args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+    let adds = ["HSET", "SADD", "ZADD", "RPUSH"].iter().any(|name| args[0] == name);
+    if adds {
+        let last = args.pop().expect("a number");
+        let count: u16 = std::str::from_utf8(&last).unwrap().parse().unwrap();
+        for number in 0..=count {
+            let member = Bytes::from(format!("m{number}"));
+            match &args[0][..] {
+                b"HSET" => args.extend([member.clone(), member]),
+                b"ZADD" => args.extend([Bytes::from((number % 7).to_string()), member]),
+                _ => args.push(member),
+            }
+        }
+    }
+    if args[0] == "XADD" {
+        args.extend(["f", "v"].map(Bytes::from));
+    }
+    args
+}
+
+/// A region's rows.
+#[derive(Default)]
+struct Region {
+    rows: MemoryKeyspace,
+    now: u64,
+}
+
+impl Region {
+    fn execute(&mut self, builder: Builder) -> Vec<Option<Reply>> {
+        let entry = builder.finish_as(NEWEST_VERSION, self.now, self.now);
+        let mut txn = Txn::begin(&self.rows, REGION).unwrap();
+        let replies = apply(&entry, &mut txn, SlotRange::ALL).unwrap();
+        let writes = txn.finish().0;
+        self.rows.write(writes);
+        check(&self.rows);
+        replies
+    }
+
+    fn command(&mut self, db: u16, args: &[Bytes]) -> Reply {
+        let mut builder = Builder::new();
+        builder.push(db, false, args);
+        self.execute(builder).remove(0).expect("a reply")
+    }
+
+    fn sweep(&mut self, limit: u32) {
+        let is_due = |slot: &u16| {
+            steelyard_command::garbage_since(&self.rows, *slot).unwrap().is_some_and(|at| at <= self.now)
+        };
+        let slots: Vec<u16> = (0..SLOT_COUNT).filter(is_due).collect();
+        let mut builder = Builder::new();
+        slots.into_iter().for_each(|slot| builder.push_sweep(slot, limit));
+        if !builder.is_empty() {
+            self.execute(builder);
+        }
+    }
+
+    /// Returns everything that a client can see.
+    fn shown(&mut self) -> Vec<Reply> {
+        let mut shown = Vec::new();
+        for db in 0..DATABASES {
+            for key in KEYS {
+                for command in ["TYPE", "PEXPIRETIME", "DUMP"] {
+                    shown.push(self.command(db, &args(&format!("{command} {key}"))));
+                }
+            }
+            // Expired keys, which may still count, were looked up before.
+            shown.push(self.command(db, &args("DBSIZE")));
+        }
+        shown
+    }
+}
+
+/// A copy under way, and what it asks next.
+struct Active {
+    copying: Copying,
+    command: Vec<Bytes>,
+    asks: Vec<Bytes>,
+}
+
+impl Active {
+    fn asks_for_a_part(&self) -> bool {
+        self.asks[0] == "\0copypart"
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn copies_in_parts_are_as_copies_at_once(steps in proptest::collection::vec(step(), 1..120)) {
+        let (mut region, mut model) = (Region::default(), Region::default());
+        let mut copies: Vec<Active> = Vec::new();
+        let mut now = 1;
+        for step in steps {
+            now += 1;
+            (region.now, model.now) = (now, now);
+            match step {
+                Step::Command(line) => {
+                    let args = args(&line);
+                    prop_assert_eq!(region.command(0, &args), model.command(0, &args), "{}", line);
+                }
+                Step::Begin(line) if copies.len() < 3 => {
+                    let command = args(&line);
+                    let (copying, asks) = Copying::begin(command.clone(), SIZES);
+                    copies.push(Active { copying, command, asks });
+                }
+                Step::Begin(_) => {}
+                Step::Go { copy, is_lost } if copy < copies.len() => {
+                    let active = &mut copies[copy];
+                    let mut reply = region.command(0, &active.asks);
+                    if is_lost && active.asks_for_a_part() {
+                        reply = Reply::error("UNKNOWN outcome");
+                    }
+                    match active.copying.answered(reply) {
+                        Next::Ask(asks) => active.asks = asks,
+                        Next::Reply(reply) => {
+                            let Active { command, .. } = copies.remove(copy);
+                            prop_assert_eq!(reply, model.command(0, &command), "{:?}", command);
+                        }
+                    }
+                }
+                Step::Go { .. } => {}
+                Step::Abandon(copy) => drop((copy < copies.len()).then(|| copies.remove(copy))),
+                Step::Sweep => region.sweep(50),
+                Step::Wait(ms) => now += ms,
+            }
+            prop_assert_eq!(region.shown(), model.shown());
+        }
+        // Nothing of the copies is left but the keys.
+        now += ABANDONED_MS;
+        (region.now, model.now) = (now, now);
+        prop_assert_eq!(region.command(0, &args("FLUSHALL")), Reply::OK);
+        region.sweep(1_000_000);
+        prop_assert_eq!(region.rows.len(), 1, "only the region's state is left");
+        prop_assert_eq!(load_state(&region.rows, REGION).unwrap().bytes(), 0);
+    }
+}
+
+/// Returns the commands that a copy asks for until it has its reply.
+fn run(region: &mut Region, line: &str, between: &mut dyn FnMut(&mut Region)) -> (usize, Reply) {
+    let (mut copying, mut asks) = Copying::begin(args(line), SIZES);
+    let mut count = 0;
+    loop {
+        count += 1;
+        let reply = region.command(0, &asks);
+        match copying.answered(reply) {
+            Next::Ask(next) => asks = next,
+            Next::Reply(reply) => return (count, reply),
+        }
+        between(region);
+    }
+}
+
+#[test]
+fn a_copy_reads_its_rows_once_and_small_keys_need_one_command() {
+    let mut region = Region { now: 1, ..Region::default() };
+    region.command(0, &args("HSET a 369"));
+    let parts = 370usize.div_ceil(SIZES.rows as usize);
+    assert_eq!(run(&mut region, "COPY a b", &mut |_| {}), (1 + parts + 1, Reply::Int(1)));
+    assert_eq!(run(&mut region, "COPY a b", &mut |_| {}), (1, Reply::Int(0)));
+    assert_eq!(
+        run(&mut region, "COPY a a", &mut |_| {}),
+        (1, Reply::error("ERR source and destination objects are the same"))
+    );
+    assert_eq!(run(&mut region, "RENAME c b", &mut |_| {}), (1, Reply::error("ERR no such key")));
+    region.command(0, &args("SET c v"));
+    assert_eq!(run(&mut region, "RENAME c b", &mut |_| {}), (1, Reply::OK));
+}
+
+#[test]
+fn a_source_that_changes_all_the_time_is_copied_at_once() {
+    let mut region = Region { now: 1, ..Region::default() };
+    region.command(0, &args("SADD a 300"));
+    let mut number = 0;
+    let mut change = |region: &mut Region| {
+        number += 1;
+        region.command(0, &args(&format!("SREM a m{number}")));
+    };
+    let (count, reply) = run(&mut region, "RENAME a b", &mut change);
+    assert_eq!((count, reply), (7, Reply::OK), "three beginnings, each with a part, and the whole");
+    assert_eq!(region.command(0, &args("SCARD b")), Reply::Int(301 - 6));
+    region.sweep(1_000_000);
+    assert_eq!(region.command(0, &args("DEL b")), Reply::Int(1));
+    region.sweep(1_000_000);
+    assert_eq!(region.rows.len(), 1);
+}
+
+#[test]
+fn a_copy_that_fails_leaves_nothing_behind() {
+    for (asked, error) in [("\0copypart", "MISCONF no room"), ("\0copyend", "UNKNOWN outcome")] {
+        let mut region = Region { now: 1, ..Region::default() };
+        region.command(0, &args("HSET a 150"));
+        let (mut copying, mut asks) = Copying::begin(args("COPY a b"), SIZES);
+        let reply = loop {
+            let mut reply = region.command(0, &asks);
+            if asks[0] == asked {
+                reply = Reply::error(error);
+            }
+            match copying.answered(reply) {
+                Next::Ask(next) => asks = next,
+                Next::Reply(reply) => break reply,
+            }
+        };
+        assert_eq!(reply, Reply::error(error));
+        assert!(load_state(&region.rows, REGION).unwrap().watches.is_empty());
+        // The end was executed, although its answer was lost.
+        assert_eq!(
+            region.command(0, &args("HLEN b")),
+            Reply::Int(if asked == "\0copyend" { 151 } else { 0 })
+        );
+        region.command(0, &args("DEL a b"));
+        region.sweep(1_000_000);
+        assert_eq!(region.rows.len(), 1, "only the region's state is left");
+    }
+}
+
+/// Many parts in one entry hold no more than other commands.
+#[test]
+fn parts_of_one_entry_hold_bounded_memory() {
+    let mut region = Region { now: 1, ..Region::default() };
+    region.command(0, &args("RPUSH a 150"));
+    let large = Bytes::from(vec![b'v'; 60 << 20]);
+    region
+        .command(0, &["HSET", "h", "large"].map(Bytes::from).into_iter().chain([large]).collect::<Vec<_>>());
+    region.command(0, &args("HSET h 150"));
+    let mut copies: Vec<(Copying, Vec<Bytes>)> = (0..12)
+        .map(|number| Copying::begin(args(&format!("COPY h d{number}")), Sizes { rows: 1000, ..SIZES }))
+        .collect();
+    let mut entries = 0;
+    while !copies.is_empty() {
+        let mut builder = Builder::new();
+        copies.iter().for_each(|(_, asks)| builder.push(0, false, asks));
+        let entry = builder.finish_as(NEWEST_VERSION, region.now, region.now);
+        let mut txn = Txn::begin(&region.rows, REGION).unwrap();
+        let replies = apply(&entry, &mut txn, SlotRange::ALL).unwrap();
+        assert!(txn.held() <= storage::HeldLimit::default().bytes);
+        let writes = txn.finish().0;
+        region.rows.write(writes);
+        entries += 1;
+        let mut left = Vec::new();
+        for ((mut copying, _), reply) in copies.into_iter().zip(replies) {
+            match copying.answered(reply.expect("a reply")) {
+                Next::Ask(asks) => left.push((copying, asks)),
+                Next::Reply(reply) => assert_eq!(reply, Reply::Int(1)),
+            }
+        }
+        copies = left;
+    }
+    assert!(entries > 4, "{entries}");
+    check(&region.rows);
+}
+
+#[test]
+fn nobody_is_told_of_a_copy_before_its_end() {
+    let mut region = Region { now: 1, ..Region::default() };
+    region.command(0, &args("ZADD a 300"));
+    let watched = steelyard_command::transaction::watch_args(&[Bytes::from("b")]);
+    let Reply::Array(numbers) = region.command(0, &watched) else { panic!("no watch") };
+    let watches = |region: &Region| load_state(&region.rows, REGION).unwrap().watches.len();
+    assert_eq!((numbers.len(), watches(&region)), (1, 1));
+    let mut seen = Vec::new();
+    let (_, reply) = run(&mut region, "COPY a b", &mut |region| seen.push(watches(region)));
+    assert_eq!(reply, Reply::Int(1));
+    assert!(seen.iter().all(|count| *count == 2), "{seen:?}");
+    assert_eq!(watches(&region), 0, "the end changes the destination and releases the source");
+}
