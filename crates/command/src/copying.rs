@@ -6,7 +6,7 @@
 //! part     name | ticket | row | command ...             the next row, if there is one
 //! end      name | ticket | command ...                   the reply of the command
 //! drop     name | ticket | command ...                   OK
-//! ticket   number of the watch u64, generation u64, rows u32
+//! ticket   generation u64 | rows u32
 //! ```
 //!
 //! Each `|` separates two arguments. Integers are big-endian. No client can send these names.
@@ -14,7 +14,8 @@
 //! The copy is written under a generation of the destination that no meta row names, so nobody sees
 //! it. The end writes the meta row, if the source has not changed since the beginning: it is
 //! watched, as for a transaction. Otherwise the reply is nil, and the copy is garbage. A copy that
-//! is not ended becomes garbage by itself ([`SPARED_MS`]).
+//! is not ended becomes garbage by itself ([`SPARED_MS`]): from its beginning on it has a garbage
+//! row, whose value tells until when the sweep spares it, and which watch it has.
 
 use std::ops::ControlFlow;
 
@@ -39,8 +40,13 @@ pub(crate) const DROP_NAME: &[u8] = b"\0copydrop";
 const SPARED_MS: u64 = 60_000;
 /// Bytes of rows after which a part ends. Replicas must agree.
 const PART_BYTES: usize = 256 << 10;
-/// Number of times that a copy begins again because its source has changed.
-const RESTARTS_MAX: u32 = 2;
+/// Number of times that a copy begins again because its source has changed, before it is executed
+/// at once.
+const CHANGES_MAX: u32 = 2;
+/// Number of times that a copy begins again because the outcome of a part is unknown.
+const LOSSES_MAX: u32 = 2;
+/// Number of times that the dropping of a copy is asked for.
+const DROPS_MAX: u32 = 2;
 
 const fn source_at(first: usize) -> [KeySpec; 1] {
     [KeySpec { first, last: 0, step: 1, flags: &["RW"] }]
@@ -64,7 +70,7 @@ pub(crate) static DROP: CommandSpec =
         .since_version(THIRD_VERSION);
 
 /// Returns true for commands that may be executed in parts.
-pub fn copies(spec: &CommandSpec) -> bool {
+pub fn may_be_in_parts(spec: &CommandSpec) -> bool {
     matches!(spec.name, "copy" | "rename" | "renamenx" | "move")
 }
 
@@ -100,25 +106,58 @@ pub struct Sizes {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Ticket {
-    watch: u64,
     generation: u64,
     rows: u32,
 }
 
 impl Ticket {
+    const LEN: usize = 8 + 4;
+
     fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(20);
-        out.put_u64(self.watch);
+        let mut out = BytesMut::with_capacity(Ticket::LEN);
         out.put_u64(self.generation);
         out.put_u32(self.rows);
         out.freeze()
     }
 
     fn decode(mut bytes: &[u8]) -> Option<Ticket> {
-        (bytes.len() == 20).then(|| Ticket {
+        (bytes.len() == Ticket::LEN).then(|| Ticket { generation: bytes.get_u64(), rows: bytes.get_u32() })
+    }
+}
+
+/// The value of the garbage row of a copy under way. Those of others are empty or rows, which begin
+/// with another byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spared {
+    /// Time until which the sweep spares the copy.
+    pub until_ms: UnixMillis,
+    /// The source.
+    pub source: WatchedKey,
+    /// The number of its watch.
+    pub watch: u64,
+}
+
+impl Spared {
+    const MARK: u8 = 0;
+    const LEN: usize = 1 + 8 + 2 + 2 + 8 + 8;
+
+    fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(Spared::LEN);
+        out.put_u8(Spared::MARK);
+        out.put_u64(self.until_ms);
+        out.put_u16(self.source.slot);
+        out.put_u16(self.source.db);
+        out.put_u64(self.source.hash);
+        out.put_u64(self.watch);
+        out.freeze()
+    }
+
+    /// Decodes the value of a garbage row; `None` if it is that of another one.
+    pub fn decode(mut bytes: &[u8]) -> Option<Spared> {
+        (bytes.len() == Spared::LEN && bytes.get_u8() == Spared::MARK).then(|| Spared {
+            until_ms: bytes.get_u64(),
+            source: WatchedKey { slot: bytes.get_u16(), db: bytes.get_u16(), hash: bytes.get_u64() },
             watch: bytes.get_u64(),
-            generation: bytes.get_u64(),
-            rows: bytes.get_u32(),
         })
     }
 }
@@ -130,20 +169,15 @@ fn corrupt() -> CommandError {
 /// Returns the table's entry of a command that is copied in parts.
 fn copying_spec(command: &[Bytes]) -> CommandResult<&'static CommandSpec> {
     let spec = command.first().and_then(|name| lookup(name));
-    let spec = spec.filter(|spec| copies(spec) && check_arity(spec, command).is_ok());
+    let spec = spec.filter(|spec| may_be_in_parts(spec) && check_arity(spec, command).is_ok());
     spec.ok_or_else(corrupt)
 }
 
-/// Spares the garbage row of a copy from now on. Its value is shorter than any row, which is what
-/// others have there.
-fn spare(exec: &mut Exec<'_, '_>, to: &Key<'_>, generation: u64) {
-    let until = exec.now_ms.saturating_add(SPARED_MS);
-    exec.txn.put(to.garbage_row(generation), Bytes::copy_from_slice(&until.to_be_bytes()));
-}
-
-/// Returns the time until which the sweep spares a generation; 0 unless it belongs to a copy.
-pub(crate) fn spared_until(garbage: &[u8]) -> UnixMillis {
-    garbage.try_into().map_or(0, UnixMillis::from_be_bytes)
+/// Spares a copy from now on.
+fn spare(exec: &mut Exec<'_, '_>, to: &Key<'_>, generation: u64, (source, watch): (WatchedKey, u64)) {
+    let until_ms = exec.now_ms.saturating_add(SPARED_MS);
+    let spared = Spared { until_ms, source, watch };
+    exec.txn.put(to.garbage_row(generation), spared.encode());
 }
 
 /// Executes a command whose collection is small, or begins to copy it.
@@ -163,9 +197,10 @@ fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         if let Some(collection) = collection.filter(|_| !is_refused) {
             let (number, now_ms) = (exec.seed, exec.now_ms);
             let state = exec.txn.state_mut();
-            let watch = state.watches.add(WatchedKey::from(&*from), number, now_ms);
-            let ticket = Ticket { watch, generation: state.take_generation(), rows };
-            spare(exec, &to, ticket.generation);
+            let source = WatchedKey::from(&*from);
+            let watch = state.watches.add(source, number, now_ms);
+            let ticket = Ticket { generation: state.take_generation(), rows };
+            spare(exec, &to, ticket.generation, (source, watch));
             let [(first, _), ..] = from.generation_ranges(collection.generation);
             return Ok(Reply::Array(vec![Reply::Bulk(ticket.encode()), Reply::Bulk(first)]));
         }
@@ -178,8 +213,8 @@ fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 struct Copy<'k> {
     ticket: Ticket,
     ends: Ends<'k>,
-    /// The source, if it has not changed and the sweep spares the copy.
-    source: Option<Collection>,
+    /// The source and its watch, if it has not changed and the sweep spares the copy.
+    source: Option<(Collection, (WatchedKey, u64))>,
 }
 
 fn look_up<'k>(ticket: &[u8], command: &'k [Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Copy<'k>> {
@@ -188,19 +223,19 @@ fn look_up<'k>(ticket: &[u8], command: &'k [Bytes], exec: &mut Exec<'_, '_>) -> 
     let ends = rename::ends(spec.name, command, exec).ok_or_else(corrupt)?;
     // An expired source is deleted, which is a change.
     let found = exec.uncounted(|exec| exec.peek(&ends.from))?;
-    let is_unchanged = exec.txn.state().watches.has(WatchedKey::from(&*ends.from), ticket.watch);
     let garbage = exec.txn.get(&ends.to.garbage_row(ticket.generation))?;
-    let now_ms = exec.now_ms;
-    let is_spared = garbage.is_some_and(|value| spared_until(&value) > now_ms);
-    let source = found.as_ref().and_then(Collection::of).filter(|_| is_unchanged && is_spared);
+    let spared = garbage.and_then(|value| Spared::decode(&value)).filter(|of| of.until_ms > exec.now_ms);
+    let watched = spared.map(|of| (of.source, of.watch));
+    let watched = watched.filter(|(source, watch)| exec.txn.state().watches.has(*source, *watch));
+    let source = found.as_ref().and_then(Collection::of).zip(watched);
     Ok(Copy { ticket, ends, source })
 }
 
-/// Leaves a copy to the sweep, if it is not ended, and releases its watch.
-fn abandon(exec: &mut Exec<'_, '_>, ends: &Ends<'_>, ticket: &Ticket) -> CommandResult<()> {
-    exec.txn.state_mut().watches.release(WatchedKey::from(&*ends.from), ticket.watch);
+/// Leaves a copy that is not ended to the sweep, and releases its watch.
+fn abandon(exec: &mut Exec<'_, '_>, Copy { ticket, ends, .. }: &Copy<'_>) -> CommandResult<()> {
     let garbage = exec.txn.get(&ends.to.garbage_row(ticket.generation))?;
-    if garbage.is_some_and(|value| spared_until(&value) > 0) {
+    if let Some(spared) = garbage.and_then(|value| Spared::decode(&value)) {
+        exec.txn.state_mut().watches.release(spared.source, spared.watch);
         exec.leave_generation(&ends.to, ticket.generation);
     }
     Ok(())
@@ -208,11 +243,13 @@ fn abandon(exec: &mut Exec<'_, '_>, ends: &Ends<'_>, ticket: &Ticket) -> Command
 
 /// Copies the next rows.
 fn part(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let Copy { ticket, ends, source } = look_up(&args[1], &args[3..], exec)?;
-    let Some(source) = source else {
-        abandon(exec, &ends, &ticket)?;
+    let copy = look_up(&args[1], &args[3..], exec)?;
+    let Some((source, watch)) = copy.source else {
+        abandon(exec, &copy)?;
         return Ok(Reply::Nil);
     };
+    let Copy { ticket, ends, .. } = copy;
+    spare(exec, &ends.to, ticket.generation, watch);
     let next = copy_rows(exec, (&ends.from, source.generation), &ends.to, &ticket, &args[2])?;
     Ok(Reply::Array(next.map(Reply::Bulk).into_iter().collect()))
 }
@@ -220,30 +257,34 @@ fn part(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 /// Executes the command with the rows that were copied.
 fn end(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let command = &args[2..];
-    let Copy { ticket, ends, source } = look_up(&args[1], command, exec)?;
-    let mut copy = Some(ticket.generation).filter(|_| source.is_some());
-    let reply = match copy {
-        Some(_) => rename::with_copy(command, exec, &mut copy)?,
-        None => Reply::Nil,
+    let copy = look_up(&args[1], command, exec)?;
+    let Some((_, (source, watch))) = copy.source else {
+        abandon(exec, &copy)?;
+        return Ok(Reply::Nil);
     };
-    if source.is_some() && copy.is_none() {
-        exec.txn.delete(ends.to.garbage_row(ticket.generation));
+    let mut copied = Some(copy.ticket.generation);
+    let reply = rename::with_copy(command, exec, &mut copied)?;
+    match copied {
+        None => {
+            exec.txn.state_mut().watches.release(source, watch);
+            exec.txn.delete(copy.ends.to.garbage_row(copy.ticket.generation));
+        }
+        // The command has not stored it.
+        Some(_) => abandon(exec, &copy)?,
     }
-    // Without its garbage row the copy is the key's.
-    abandon(exec, &ends, &ticket)?;
     Ok(reply)
 }
 
 /// Gives up a copy.
 fn drop_copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let Copy { ticket, ends, .. } = look_up(&args[1], &args[2..], exec)?;
-    abandon(exec, &ends, &ticket)?;
+    let copy = look_up(&args[1], &args[2..], exec)?;
+    abandon(exec, &copy)?;
     Ok(Reply::OK)
 }
 
-/// Copies rows of a generation of `from`, from the row `first` on, and spares the copy until the
-/// next part. Returns the row at which the next part begins, if any are left. There may be no room
-/// for a row, because other commands of the entry hold much; then the next part begins with it.
+/// Copies rows of a generation of `from`, from the row `first` on. Returns the row at which the
+/// next part begins, if any are left. There may be no room for a row, because other commands of the
+/// entry hold much; then the next part begins with it.
 fn copy_rows(
     exec: &mut Exec<'_, '_>,
     (from, generation): (&Key<'_>, u64),
@@ -251,7 +292,6 @@ fn copy_rows(
     ticket: &Ticket,
     first: &[u8],
 ) -> CommandResult<Option<Bytes>> {
-    spare(exec, to, ticket.generation);
     let (mut left, mut bytes) = (ticket.rows.max(1), 0);
     let [elements, nodes, _] = from.generation_ranges(generation);
     for (start, end) in [elements, nodes] {
@@ -293,19 +333,30 @@ pub struct Copying {
     command: Vec<Bytes>,
     sizes: Sizes,
     asked: Asked,
-    restarts: u32,
+    changes: u32,
+    losses: u32,
 }
 
 #[derive(Debug)]
 enum Asked {
     Begin,
-    /// A part, or the end. It has the ticket.
+    /// A part of the copy with this ticket.
     Part(Bytes),
     End(Bytes),
-    /// Nothing is asked further, except a new beginning without a reply.
-    Drop(Option<Reply>),
+    Drop {
+        ticket: Bytes,
+        then: Then,
+        tries: u32,
+    },
     /// The command itself, all at once.
     Whole,
+}
+
+/// The step after a copy was dropped.
+#[derive(Debug)]
+enum Then {
+    Begin,
+    Reply(Reply),
 }
 
 #[derive(Debug, PartialEq)]
@@ -318,21 +369,42 @@ pub enum Next {
 impl Copying {
     /// Returns a copy and the arguments to execute first.
     pub fn begin(command: Vec<Bytes>, sizes: Sizes) -> (Copying, Vec<Bytes>) {
-        let copying = Copying { command, sizes, asked: Asked::Begin, restarts: 0 };
-        let first = copying.beginning();
+        let mut copying = Copying { command, sizes, asked: Asked::Begin, changes: 0, losses: 0 };
+        let first = copying.begin_again();
         (copying, first)
     }
 
-    fn beginning(&self) -> Vec<Bytes> {
+    fn begin_again(&mut self) -> Vec<Bytes> {
         let mut sizes = BytesMut::with_capacity(8);
         sizes.put_u32(self.sizes.elements);
         sizes.put_u32(self.sizes.rows);
+        self.asked = Asked::Begin;
         self.asking(BEGIN_NAME, [sizes.freeze()])
     }
 
     fn asking(&self, name: &'static [u8], more: impl IntoIterator<Item = Bytes>) -> Vec<Bytes> {
         let head = std::iter::once(Bytes::from_static(name)).chain(more);
         head.chain(self.command.iter().cloned()).collect()
+    }
+
+    /// Returns the arguments that drop a copy of which the first part was about to be asked for. It
+    /// begins again afterwards.
+    pub fn put_off(&mut self) -> Vec<Bytes> {
+        self.leave(Then::Begin)
+    }
+
+    /// Same as [`put_off`](Copying::put_off), but ends with this reply.
+    pub fn give_up(&mut self, reply: Reply) -> Vec<Bytes> {
+        self.leave(Then::Reply(reply))
+    }
+
+    fn leave(&mut self, then: Then) -> Vec<Bytes> {
+        match std::mem::replace(&mut self.asked, Asked::Begin) {
+            Asked::Part(ticket) | Asked::End(ticket) | Asked::Drop { ticket, .. } => {
+                self.drop_copy(ticket, then, 1)
+            }
+            Asked::Begin | Asked::Whole => self.begin_again(),
+        }
     }
 
     /// Takes the reply to what was asked.
@@ -349,17 +421,32 @@ impl Copying {
                 let next = items.into_iter().find_map(bulk);
                 self.go_on(ticket, next)
             }
-            // The source has changed, and the copy is dropped.
-            (Asked::Part(_) | Asked::End(_), Reply::Nil) => self.again(),
+            // The source has changed, or the copy was swept.
+            (Asked::Part(_) | Asked::End(_), Reply::Nil) => {
+                self.changes += 1;
+                Next::Ask(match self.changes <= CHANGES_MAX {
+                    true => self.begin_again(),
+                    false => {
+                        self.asked = Asked::Whole;
+                        self.command.clone()
+                    }
+                })
+            }
             // A part whose outcome is unknown has changed nothing that anyone sees.
-            (Asked::Part(ticket), Reply::Error(text)) if text.starts_with("UNKNOWN") => {
-                self.drop_copy(ticket, None)
+            (Asked::Part(ticket), Reply::Error(text))
+                if text.starts_with("UNKNOWN") && self.losses < LOSSES_MAX =>
+            {
+                self.losses += 1;
+                Next::Ask(self.drop_copy(ticket, Then::Begin, 1))
             }
             (Asked::Part(ticket) | Asked::End(ticket), reply @ Reply::Error(_)) => {
-                self.drop_copy(ticket, Some(reply))
+                Next::Ask(self.drop_copy(ticket, Then::Reply(reply), 1))
             }
-            (Asked::Drop(None), _) => self.again(),
-            (Asked::Drop(Some(reply)), _) | (_, reply) => Next::Reply(reply),
+            (Asked::Drop { ticket, then, tries }, Reply::Error(_)) if tries < DROPS_MAX => {
+                Next::Ask(self.drop_copy(ticket, then, tries + 1))
+            }
+            (Asked::Drop { then: Then::Begin, .. }, _) => Next::Ask(self.begin_again()),
+            (Asked::Drop { then: Then::Reply(reply), .. }, _) | (_, reply) => Next::Reply(reply),
         }
     }
 
@@ -377,20 +464,10 @@ impl Copying {
         Next::Ask(asking)
     }
 
-    fn drop_copy(&mut self, ticket: Bytes, reply: Option<Reply>) -> Next {
-        self.asked = Asked::Drop(reply);
-        Next::Ask(self.asking(DROP_NAME, [ticket]))
-    }
-
-    /// Begins again. A source that changes too often is copied at once.
-    fn again(&mut self) -> Next {
-        self.restarts += 1;
-        if self.restarts > RESTARTS_MAX {
-            self.asked = Asked::Whole;
-            return Next::Ask(self.command.clone());
-        }
-        self.asked = Asked::Begin;
-        Next::Ask(self.beginning())
+    fn drop_copy(&mut self, ticket: Bytes, then: Then, tries: u32) -> Vec<Bytes> {
+        let asking = self.asking(DROP_NAME, [ticket.clone()]);
+        self.asked = Asked::Drop { ticket, then, tries };
+        asking
     }
 }
 

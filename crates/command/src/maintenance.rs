@@ -13,7 +13,7 @@ use storage::rows::{self, decode_expiry_row, decode_garbage_row, table_range, TA
 use storage::{KeyRef, Meta, Reader, StorageError};
 use types::{Slot, SlotRange, UnixMillis};
 
-use crate::copying::spared_until;
+use crate::copying::Spared;
 use crate::events;
 use crate::exec::{CommandResult, Exec};
 use crate::keys::scan::visit_keys;
@@ -51,9 +51,15 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32, keeps_place
     let mut found: VecDeque<(Bytes, Bytes)> = first_unspared(exec, &from, &to, limit)?.into();
     while let Some((garbage, place)) = found.pop_front().filter(|_| left > 0) {
         let (key, generation) = decode_garbage_row(&garbage)?;
-        // What is spared no longer can no longer be ended, also if this step cannot keep its place.
-        let was_spared = spared_until(&place) > 0;
-        let mut next = if was_spared { Bytes::new() } else { place };
+        // A copy whose time has passed is not ended any more, even if this step keeps no place.
+        let was_spared = Spared::decode(&place);
+        let mut next = match was_spared {
+            Some(Spared { source, watch, .. }) => {
+                exec.txn.state_mut().watches.release(source, watch);
+                Bytes::new()
+            }
+            None => place,
+        };
         let [elements, nodes, groups] = key.generation_ranges(generation);
         for (from, to) in [elements, nodes] {
             let rows = first_rows(exec, from.max(next.clone()).as_ref(), &to, left)?;
@@ -76,7 +82,7 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32, keeps_place
         if left > 0 {
             exec.txn.delete(garbage);
             left -= 1;
-        } else if keeps_place || was_spared {
+        } else if keeps_place || was_spared.is_some() {
             exec.txn.put(garbage, next);
         }
     }
@@ -93,7 +99,7 @@ fn first_unspared(
     let mut found = Vec::new();
     if limit > 0 {
         exec.txn.scan(from, to, &mut |row, value| {
-            if spared_until(value) <= exec.now_ms {
+            if Spared::decode(value).is_none_or(|spared| spared.until_ms <= exec.now_ms) {
                 found.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
             }
             if found.len() < limit as usize {
@@ -187,7 +193,7 @@ pub fn garbage_since(reader: &dyn Reader, slot: Slot) -> storage::Result<Option<
     let (from, to) = table_range(slot, TABLE_GARBAGE);
     let mut since: Option<UnixMillis> = None;
     reader.scan(&from, &to, &mut |_, value| {
-        let at = spared_until(value);
+        let at = Spared::decode(value).map_or(0, |spared| spared.until_ms);
         since = Some(since.map_or(at, |earliest| earliest.min(at)));
         match at {
             0 => ControlFlow::Break(()),

@@ -162,7 +162,11 @@ pub fn keys_of<'a>(
 /// Returns true if the arguments state a number of keys that they do not have. The command then
 /// refuses them.
 pub(crate) fn states_wrong_number(spec: &CommandSpec, args: &[Bytes]) -> bool {
-    spec.keys.iter().any(|keys| keys.last == KeySpec::COUNTED && counted_keys(keys, args).is_none())
+    spec.keys.iter().any(|keys| states_wrong_number_of(keys, args))
+}
+
+fn states_wrong_number_of(keys: &KeySpec, args: &[Bytes]) -> bool {
+    keys.last == KeySpec::COUNTED && counted_keys(keys, args).is_none()
 }
 
 /// Returns the keys at the positions that the table states.
@@ -172,9 +176,7 @@ pub(crate) fn fixed_keys_of<'a>(
 ) -> impl Iterator<Item = (&'a Bytes, &'static [&'static str])> {
     // With a wrong number of keys the command belongs to its first key: the destination, if it has
     // one.
-    let is_unknown = |keys: &&KeySpec| {
-        keys.last == KeySpec::COUNTED && spec.keys.len() > 1 && counted_keys(keys, args).is_none()
-    };
+    let is_unknown = |keys: &&KeySpec| spec.keys.len() > 1 && states_wrong_number_of(keys, args);
     let known = spec.keys.iter().filter(move |keys| !is_unknown(keys));
     known.flat_map(move |keys| positions(keys, args).map(|at| (&args[at], keys.flags)))
 }

@@ -755,7 +755,7 @@ impl<R: Clone + PartialEq> Session<R> {
         if let Some(error) = item.too_large() {
             return self.reject(error);
         }
-        if copying::copies(item.spec) && host.may_copy_much(&item) {
+        if copying::may_be_in_parts(item.spec) && host.may_copy_much(&item) {
             if self.has_unanswered() {
                 return Admitted::Stalled(item.args);
             }

@@ -149,7 +149,7 @@ fn prepare(dir: &Path) -> io::Result<()> {
 }
 
 /// The niceness of RocksDB's threads above that of the store.
-const COMPACTION_NICENESS: i32 = 10;
+const BACKGROUND_NICENESS: i32 = 10;
 
 /// A view of the keyspace at one moment.
 pub struct View<'a> {
@@ -161,13 +161,13 @@ pub struct View<'a> {
 }
 
 /// Runs `open` so that the threads that it starts yield to the store's other threads. RocksDB's
-/// threads compact, which nobody waits for as long as there is room. They inherit the niceness of
-/// the thread that starts them, and a thread cannot take its own back.
+/// threads flush and compact, which nobody waits for as long as there is room. They inherit the
+/// niceness of the thread that starts them, and a thread cannot take its own back.
 fn behind_others<T: Send>(open: impl FnOnce() -> T + Send) -> T {
     let with_niceness = || {
         let niceness = getpriority_process(None).unwrap_or(0);
         // Without it compactions only compete with clients.
-        let _ = setpriority_process(None, niceness + COMPACTION_NICENESS);
+        let _ = setpriority_process(None, niceness + BACKGROUND_NICENESS);
         open()
     };
     std::thread::scope(|scope| match scope.spawn(with_niceness).join() {

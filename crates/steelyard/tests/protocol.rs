@@ -16,6 +16,8 @@ mod clients;
 mod command_table;
 #[path = "differential/connection.rs"]
 mod connection;
+#[path = "protocol/copies.rs"]
+mod copies;
 #[path = "protocol/debug.rs"]
 mod debug;
 #[path = "protocol/facts.rs"]

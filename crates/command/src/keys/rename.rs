@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use resp::Reply;
-use storage::{KeyRef, Meta, Value};
+use storage::{KeyRef, Meta, StorageError, Value};
 
 use crate::elements::{all_elements, replace};
 use crate::error_messages;
@@ -41,7 +41,8 @@ pub(crate) fn with_copy(args: &[Bytes], exec: &mut Exec<'_, '_>, copied: &mut Co
         Some("rename") => rename_with(args, exec, copied),
         Some("renamenx") => renamenx_with(args, exec, copied),
         Some("copy") => copy_with(args, exec, copied),
-        _ => move_with(args, exec, copied),
+        Some("move") => move_with(args, exec, copied),
+        _ => Err(StorageError::Corrupt("a copy in a log entry has no command".into()).into()),
     };
     events::conclude(spec, args, exec);
     reply

@@ -1,5 +1,6 @@
 //! Collections so large that they are copied in parts.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use resp::Reply;
@@ -8,8 +9,9 @@ use crate::chance::Chance;
 use crate::connection::Connection;
 
 const KEYS: [&str; 4] = ["l1", "l2", "l3", "l4"];
-/// Numbers of elements around the one from which on a collection is copied in parts.
-const ELEMENTS: [usize; 3] = [9_999, 10_000, 24_000];
+/// Number of elements from which on a collection is copied in parts.
+const IN_PARTS_FROM: usize = 1_000;
+const ELEMENTS: [usize; 4] = [IN_PARTS_FROM - 1, IN_PARTS_FROM, 5_000, 24_000];
 
 /// A connection to each server.
 pub struct Large {
@@ -19,7 +21,9 @@ pub struct Large {
     ours: Connection,
     theirs: Connection,
     log: Vec<String>,
-    /// Number of collections that were copied or renamed.
+    /// Numbers of elements of the keys.
+    sizes: BTreeMap<String, usize>,
+    /// Number of collections that were copied or renamed in parts.
     pub copied: usize,
 }
 
@@ -28,7 +32,7 @@ impl Large {
         let open = |address| Connection::open(address).expect("the server accepts connections");
         let (ours, theirs) = (open(ours), open(theirs));
         let (chance, tag) = (Chance::new(seed ^ 0x1A49E), tag.to_owned());
-        Large { seed, chance, tag, ours, theirs, log: Vec::new(), copied: 0 }
+        Large { seed, chance, tag, ours, theirs, log: Vec::new(), sizes: BTreeMap::new(), copied: 0 }
     }
 
     fn key(&mut self) -> String {
@@ -45,9 +49,9 @@ impl Large {
         let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         match self.chance.below(10) {
             0..=2 => {
-                let (count, kind) = (ELEMENTS[self.chance.below(3)], self.chance.below(4));
+                let (count, kind) = (ELEMENTS[self.chance.below(ELEMENTS.len())], self.chance.below(4));
                 let name = ["HSET", "SADD", "ZADD", "RPUSH"][kind];
-                let mut args = vec![name.to_owned(), a];
+                let mut args = vec![name.to_owned(), a.clone()];
                 for number in 0..count {
                     match name {
                         "HSET" => args.extend([format!("f{number}"), "v".to_owned()]),
@@ -55,9 +59,15 @@ impl Large {
                         _ => args.push(format!("m{number}")),
                     }
                 }
-                self.compare(&args).map(|_| ())
+                if !self.compare(&args)?.is_error() {
+                    self.sizes.entry(a).and_modify(|size| *size = count.max(*size)).or_insert(count);
+                }
+                Ok(())
             }
-            3 => self.compare(&words(format!("DEL {a}"))).map(|_| ()),
+            3 => {
+                self.sizes.remove(&a);
+                self.compare(&words(format!("DEL {a}"))).map(|_| ())
+            }
             4 => self.compare(&words(format!("SREM {a} m1 m2 m3"))).map(|_| ()),
             5 => self.compare(&words(format!("EXPIRE {a} 1000000"))).map(|_| ()),
             at => {
@@ -67,17 +77,20 @@ impl Large {
                     8 => format!("RENAMENX {a} {b}"),
                     _ => format!("RENAME {a} {b}"),
                 };
-                let reply = self.compare(&words(line))?;
-                self.copied += usize::from(matches!(reply, Reply::Int(1) | Reply::Simple(_)));
+                let is_done = matches!(self.compare(&words(line))?, Reply::Int(1) | Reply::Simple(_));
+                if is_done && a != b {
+                    let size = if at < 8 { self.sizes.get(&a).copied() } else { self.sizes.remove(&a) };
+                    self.copied += usize::from(size.is_some_and(|size| size >= IN_PARTS_FROM));
+                    self.sizes.extend(size.map(|size| (b, size)));
+                }
                 Ok(())
             }
         }
     }
 
     fn compare(&mut self, args: &[String]) -> Result<Reply, String> {
-        let lost = |error: std::io::Error| Reply::error(format!("(no reply: {error})"));
-        let ours = self.ours.call(args).unwrap_or_else(lost);
-        let theirs = self.theirs.call(args).unwrap_or_else(lost);
+        let ours = self.ours.call(args).map_err(|error| format!("seed {}: {error}", self.seed))?;
+        let theirs = self.theirs.call(args).map_err(|error| format!("redis-server: {error}"))?;
         let shown: String = args.join(" ").chars().take(60).collect();
         self.log.push(format!("{shown} -> {theirs:?}"));
         match ours == theirs {
