@@ -2,7 +2,7 @@
 
 mod knobs;
 
-use rocksdb::DBCompressionType;
+use rocksdb::{BlockBasedIndexType, DBCompressionType};
 
 use knobs::{Access, Change, Knob, KNOBS};
 
@@ -26,6 +26,8 @@ const RATE_FAIRNESS: i32 = 10;
 
 /// The version of RocksDB's table format.
 const FORMAT_VERSION: u32 = 5;
+/// Bytes of a part of a file's filter or index.
+const PARTITION_BYTES: usize = 4 << 10;
 
 /// Levels of the tree, RocksDB's default.
 pub(crate) const LEVELS: usize = 7;
@@ -438,6 +440,12 @@ impl Options {
             table.set_bloom_filter(self.bloom_bits as f64, false);
             table.set_whole_key_filtering(true);
         }
+        // The cache has many shards, and holds no block that is larger than one of them. The whole
+        // filter of a file would be read again for each look-up.
+        table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        table.set_partition_filters(true);
+        table.set_metadata_block_size(PARTITION_BYTES);
+        table.set_pin_top_level_index_and_filter(true);
         options.set_block_based_table_factory(&table);
         options
     }
