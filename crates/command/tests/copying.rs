@@ -14,7 +14,7 @@ use storage::{load_state, MemoryKeyspace, Txn};
 use types::{SlotRange, NEWEST_VERSION, SLOT_COUNT};
 
 /// Sizes that the collections of the test exceed.
-const SIZES: Sizes = Sizes { elements: 100, rows: 37 };
+const SIZES: Sizes = Sizes { elements: 100, rows: 90 };
 const KEYS: [&str; 4] = ["a", "b", "c", "{a}1"];
 const DATABASES: u16 = 2;
 /// Time in milliseconds after which the sweep deletes a copy that was not ended.
@@ -57,9 +57,10 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (key(), 0..1400u16).prop_map(|(k, n)| format!("RPUSH {k} {n}")),
         1 => key().prop_map(|k| format!("XADD {k} *")),
         1 => key().prop_map(|k| format!("SET {k} v")),
-        2 => (key(), 0..400u16).prop_map(|(k, n)| format!("SREM {k} m{n}")),
-        2 => (key(), 0..400u16).prop_map(|(k, n)| format!("ZREM {k} m{n}")),
-        1 => key().prop_map(|k| format!("LPOP {k} 3")),
+        6 => (key(), 0..400u16).prop_map(|(k, n)| format!("HDEL {k} m{n}")),
+        6 => (key(), 0..400u16).prop_map(|(k, n)| format!("SREM {k} m{n}")),
+        6 => (key(), 0..400u16).prop_map(|(k, n)| format!("ZREM {k} m{n}")),
+        6 => key().prop_map(|k| format!("LPOP {k} 3")),
         2 => key().prop_map(|k| format!("DEL {k}")),
         2 => (key(), 1..9000u16).prop_map(|(k, ms)| format!("PEXPIRE {k} {ms}")),
         1 => key().prop_map(|k| format!("PERSIST {k}")),
@@ -165,12 +166,16 @@ impl Active {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn copies_in_parts_are_as_copies_at_once(steps in proptest::collection::vec(step(), 1..120)) {
         let (mut region, mut model) = (Region::default(), Region::default());
         let mut copies: Vec<Active> = Vec::new();
         let mut now = 1;
+        (region.now, model.now) = (now, now);
+        for line in ["HSET a 300", "SADD b 300", "ZADD c 300", "RPUSH {a}1 1300"] {
+            prop_assert_eq!(region.command(0, &args(line)), model.command(0, &args(line)));
+        }
         for step in steps {
             now += 1;
             (region.now, model.now) = (now, now);
@@ -199,6 +204,7 @@ proptest! {
                         Next::Reply(reply) => {
                             copies.remove(copy);
                             prop_assert!(is_done || reply == lost, "{:?}", reply);
+                            prop_assert_eq!(region.shown(), model.shown());
                         }
                     }
                 }
@@ -207,8 +213,8 @@ proptest! {
                 Step::Sweep => region.sweep(50),
                 Step::Wait(ms) => now += ms,
             }
-            prop_assert_eq!(region.shown(), model.shown());
         }
+        prop_assert_eq!(region.shown(), model.shown());
         // Nothing of the copies is left but the keys.
         now += ABANDONED_MS;
         (region.now, model.now) = (now, now);
