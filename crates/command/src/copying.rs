@@ -69,11 +69,6 @@ pub(crate) static DROP: CommandSpec =
         .keys(&source_at(3))
         .since_version(THIRD_VERSION);
 
-/// Returns true for commands that may be executed in parts.
-pub fn may_be_in_parts(spec: &CommandSpec) -> bool {
-    matches!(spec.name, "copy" | "rename" | "renamenx" | "move")
-}
-
 /// Returns true if one of these commands has a source that would be copied in parts.
 ///
 /// # Errors
@@ -169,7 +164,7 @@ fn corrupt() -> CommandError {
 /// Returns the table's entry of a command that is copied in parts.
 fn copying_spec(command: &[Bytes]) -> CommandResult<&'static CommandSpec> {
     let spec = command.first().and_then(|name| lookup(name));
-    let spec = spec.filter(|spec| may_be_in_parts(spec) && check_arity(spec, command).is_ok());
+    let spec = spec.filter(|spec| spec.may_be_in_parts && check_arity(spec, command).is_ok());
     spec.ok_or_else(corrupt)
 }
 
@@ -211,6 +206,7 @@ fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 
 /// The arguments of a part or an end, after the look-up of the source.
 struct Copy<'k> {
+    spec: &'static CommandSpec,
     ticket: Ticket,
     ends: Ends<'k>,
     /// The source and its watch, if it has not changed and the sweep spares the copy.
@@ -228,7 +224,7 @@ fn look_up<'k>(ticket: &[u8], command: &'k [Bytes], exec: &mut Exec<'_, '_>) -> 
     let watched = spared.map(|of| (of.source, of.watch));
     let watched = watched.filter(|(source, watch)| exec.txn.state().watches.has(*source, *watch));
     let source = found.as_ref().and_then(Collection::of).zip(watched);
-    Ok(Copy { ticket, ends, source })
+    Ok(Copy { spec, ticket, ends, source })
 }
 
 /// Leaves a copy that is not ended to the sweep, and releases its watch.
@@ -263,7 +259,7 @@ fn end(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         return Ok(Reply::Nil);
     };
     let mut copied = Some(copy.ticket.generation);
-    let reply = rename::with_copy(command, exec, &mut copied)?;
+    let reply = rename::with_copy((copy.spec, command), exec, &mut copied)?;
     match copied {
         None => {
             exec.txn.state_mut().watches.release(source, watch);
@@ -387,8 +383,7 @@ impl Copying {
         head.chain(self.command.iter().cloned()).collect()
     }
 
-    /// Returns the arguments that drop a copy of which the first part was about to be asked for. It
-    /// begins again afterwards.
+    /// Returns the arguments that drop the copy before its next part. It begins again afterwards.
     pub fn put_off(&mut self) -> Vec<Bytes> {
         self.leave(Then::Begin)
     }

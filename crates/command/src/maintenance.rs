@@ -96,25 +96,13 @@ fn first_unspared(
     to: &[u8],
     limit: u32,
 ) -> CommandResult<Vec<(Bytes, Bytes)>> {
-    let mut found = Vec::new();
-    if limit > 0 {
-        exec.txn.scan(from, to, &mut |row, value| {
-            if Spared::decode(value).is_none_or(|spared| spared.until_ms <= exec.now_ms) {
-                found.push((Bytes::copy_from_slice(row), Bytes::copy_from_slice(value)));
-            }
-            if found.len() < limit as usize {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
-        })?;
-    }
-    Ok(found)
+    let is_spared = |value: &[u8]| Spared::decode(value).is_some_and(|of| of.until_ms > exec.now_ms);
+    first(exec, from, to, limit, |value| (!is_spared(value)).then(|| Bytes::copy_from_slice(value)))
 }
 
 /// Returns the first rows of a range, with the lengths of their values.
 fn first_rows(exec: &Exec<'_, '_>, from: &[u8], to: &[u8], limit: u32) -> CommandResult<Vec<(Bytes, usize)>> {
-    first(exec, from, to, limit, <[u8]>::len)
+    first(exec, from, to, limit, |value| Some(value.len()))
 }
 
 /// Returns the first rows of a range, with their values.
@@ -124,20 +112,21 @@ fn first_values(
     to: &[u8],
     limit: u32,
 ) -> CommandResult<Vec<(Bytes, Bytes)>> {
-    first(exec, from, to, limit, Bytes::copy_from_slice)
+    first(exec, from, to, limit, |value| Some(Bytes::copy_from_slice(value)))
 }
 
+/// Returns the first rows of a range for which `part` returns something of their values.
 fn first<T>(
     exec: &Exec<'_, '_>,
     from: &[u8],
     to: &[u8],
     limit: u32,
-    part: impl Fn(&[u8]) -> T,
+    part: impl Fn(&[u8]) -> Option<T>,
 ) -> CommandResult<Vec<(Bytes, T)>> {
     let mut found = Vec::new();
     if limit > 0 && from < to {
         exec.txn.scan(from, to, &mut |row, value| {
-            found.push((Bytes::copy_from_slice(row), part(value)));
+            found.extend(part(value).map(|part| (Bytes::copy_from_slice(row), part)));
             if found.len() < limit as usize {
                 ControlFlow::Continue(())
             } else {

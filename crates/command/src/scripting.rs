@@ -310,8 +310,7 @@ impl Commands<'_, '_, '_> {
         }
         let slot = self.slot?;
         let is_foreign = |key: &Bytes| slot != Some(slot_of_key(key));
-        // As in Redis, a command with a wrong number of keys has none, and says itself what is
-        // wrong.
+        // Redis finds no keys in a command with a wrong number of keys. Its own error follows.
         if !states_wrong_number(spec, args) && keys_of(spec, args).any(|(key, _)| is_foreign(key)) {
             return Some(refused("Script attempted to access a non local key in a cluster node"));
         }

@@ -183,6 +183,8 @@ pub struct CommandSpec {
     pub holds_commands: bool,
     /// True for a command that changes keys and creates none.
     changes_only: bool,
+    /// True for a command that may be executed in parts, see `copying`.
+    pub may_be_in_parts: bool,
     /// The ACL categories that do not follow from the flags.
     categories: &'static [&'static str],
     pub tips: &'static [&'static str],
@@ -210,6 +212,7 @@ impl CommandSpec {
             reads_ranks: false,
             holds_commands: false,
             changes_only: false,
+            may_be_in_parts: false,
             categories: &[],
             tips: &[],
             group: "",
@@ -283,6 +286,11 @@ impl CommandSpec {
 
     pub(crate) const fn changes_only(mut self) -> CommandSpec {
         self.changes_only = true;
+        self
+    }
+
+    pub(crate) const fn may_be_in_parts(mut self) -> CommandSpec {
+        self.may_be_in_parts = true;
         self
     }
 

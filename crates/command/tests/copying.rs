@@ -159,7 +159,7 @@ struct Active {
 }
 
 impl Active {
-    /// Returns true if the command may be executed by what is asked.
+    /// Returns true if the next request may execute the command.
     fn may_end(&self) -> bool {
         self.asks[0] != "\0copypart" && self.asks[0] != "\0copydrop"
     }

@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 use command::transaction::Watched;
-use command::{cluster_mode, copying, CommandSpec, Handler, ServerCommand, SessionCommand};
+use command::{cluster_mode, CommandSpec, Handler, ServerCommand, SessionCommand};
 use resp::{Decoder, Limits, Protocol, Reply};
 use types::{Output, PIECE_BYTES};
 
@@ -748,14 +748,15 @@ impl<R: Clone + PartialEq> Session<R> {
         if let Route::Answered(reply) = route {
             return self.reject(reply);
         }
-        let denial = cluster_mode::denial(item.spec.name, &item.args);
-        if let Some(error) = denial.filter(|_| host.has_slots()) {
-            return Admitted::Answered(Reply::error(error).into());
+        if host.has_slots() {
+            if let Some(error) = cluster_mode::denial(item.spec.name, &item.args) {
+                return Admitted::Answered(Reply::error(error).into());
+            }
         }
         if let Some(error) = item.too_large() {
             return self.reject(error);
         }
-        if copying::may_be_in_parts(item.spec) && host.may_copy_much(&item) {
+        if item.spec.may_be_in_parts && host.may_copy_much(&item) {
             if self.has_unanswered() {
                 return Admitted::Stalled(item.args);
             }

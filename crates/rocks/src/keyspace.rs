@@ -161,7 +161,7 @@ pub struct View<'a> {
 }
 
 /// Runs `open` so that the threads that it starts yield to the store's other threads. RocksDB's
-/// threads flush and compact, which nobody waits for as long as there is room. They inherit the
+/// threads flush and compact. Writers wait for them only if there is no room. They inherit the
 /// niceness of the thread that starts them, and a thread cannot take its own back.
 fn behind_others<T: Send>(open: impl FnOnce() -> T + Send) -> T {
     let with_niceness = || {

@@ -11,8 +11,8 @@ use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key, Li
 use crate::lists;
 use crate::number::database_index;
 use crate::sorted_sets;
+use crate::spec::CommandSpec;
 use crate::streams;
-use crate::table::lookup;
 
 /// The generation of the destination under which the source's rows have been copied already
 /// (`copying`). The command that stores them takes it.
@@ -35,16 +35,19 @@ pub(crate) fn move_key(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
 }
 
 /// Executes one of these commands with rows that were copied already, and records its events.
-pub(crate) fn with_copy(args: &[Bytes], exec: &mut Exec<'_, '_>, copied: &mut Copied) -> CommandResult {
-    let spec = lookup(&args[0]);
-    let reply = match spec.map(|spec| spec.name) {
-        Some("rename") => rename_with(args, exec, copied),
-        Some("renamenx") => renamenx_with(args, exec, copied),
-        Some("copy") => copy_with(args, exec, copied),
-        Some("move") => move_with(args, exec, copied),
+pub(crate) fn with_copy(
+    (spec, args): (&'static CommandSpec, &[Bytes]),
+    exec: &mut Exec<'_, '_>,
+    copied: &mut Copied,
+) -> CommandResult {
+    let reply = match spec.name {
+        "rename" => rename_with(args, exec, copied),
+        "renamenx" => renamenx_with(args, exec, copied),
+        "copy" => copy_with(args, exec, copied),
+        "move" => move_with(args, exec, copied),
         _ => Err(StorageError::Corrupt("a copy in a log entry has no command".into()).into()),
     };
-    events::conclude(spec, args, exec);
+    events::conclude(Some(spec), args, exec);
     reply
 }
 

@@ -174,6 +174,7 @@ pub(super) static COMMANDS: [CommandSpec; 30] = [
     .tips(&["request_policy:all_shards", "nondeterministic_output"])
     .about("generic", "1.0.0", "O(1)", "Picks a random key.", ""),
     CommandSpec::new("rename", 3, flags::WRITE, Handler::Keyspace(rename::rename))
+        .may_be_in_parts()
         .keys(&[
             KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] },
             KeySpec { first: 2, last: 0, step: 1, flags: &["OW", "update"] },
@@ -187,6 +188,7 @@ pub(super) static COMMANDS: [CommandSpec; 30] = [
             "key newkey",
         ),
     CommandSpec::new("renamenx", 3, flags::WRITE | flags::FAST, Handler::Keyspace(rename::renamenx))
+        .may_be_in_parts()
         .keys(&[
             KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] },
             KeySpec { first: 2, last: 0, step: 1, flags: &["OW", "insert"] },
@@ -194,6 +196,7 @@ pub(super) static COMMANDS: [CommandSpec; 30] = [
         .categories(&["@keyspace"])
         .about("generic", "1.0.0", "O(1)", "Renames a key unless the new name is taken.", "key newkey"),
     CommandSpec::new("copy", -3, flags::WRITE | flags::DENYOOM, Handler::Keyspace(rename::copy))
+        .may_be_in_parts()
         .keys(&[
             KeySpec { first: 1, last: 0, step: 1, flags: &["RO", "access"] },
             KeySpec { first: 2, last: 0, step: 1, flags: &["OW", "update"] },
@@ -208,6 +211,7 @@ nested items",
             "source destination [DB destination-db] [REPLACE]",
         ),
     CommandSpec::new("move", 3, flags::WRITE | flags::FAST, Handler::Keyspace(rename::move_key))
+        .may_be_in_parts()
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "update"] }])
         .categories(&["@keyspace"])
         .about("generic", "1.0.0", "O(1)", "Moves a key to another database.", "key db"),

@@ -89,7 +89,10 @@ struct Executing {
 impl Taken {
     /// Returns the error of a command that is not allowed in cluster mode.
     fn denial(&self, has_slots: bool) -> Option<&'static str> {
-        cluster_mode::denial(self.spec.name, &self.args).filter(|_| has_slots)
+        if !has_slots {
+            return None;
+        }
+        cluster_mode::denial(self.spec.name, &self.args)
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use resp::Reply;
 
 use crate::connection::Connection;
-use crate::generator::{Generator, Request, Step, Tags, Times};
+use crate::generator::{Generator, Request, Tags, Times};
 use crate::known::KNOWN;
 
 /// One script in each line.
@@ -77,7 +77,7 @@ impl Scripts {
     /// # Errors
     /// Returns a mismatch.
     pub fn run_command(&mut self, called: &mut Called) -> Result<(), String> {
-        let request = called.next();
+        let request = called.generator.inner_command();
         let mut args = vec![b"EVAL".to_vec(), CALLS[self.compared % CALLS.len()].into()];
         match &called.tag {
             Some(tag) => args.extend([b"1".to_vec(), tag.clone()]),
@@ -130,31 +130,8 @@ impl Called {
         self.generator.set_tags(tags);
         self
     }
-
-    fn next(&mut self) -> Request {
-        loop {
-            match self.generator.step() {
-                Step::One(request)
-                    if !request.compare.stands_alone()
-                        && is_callable(&request.args)
-                        && !self.generator.is_about_other_slots(&request.args) =>
-                {
-                    return request
-                }
-                _ => {}
-            }
-        }
-    }
 }
 
 fn shown(request: &Request) -> Vec<String> {
     request.args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
-}
-
-/// Returns true for commands that a script may call on both servers.
-fn is_callable(args: &[Vec<u8>]) -> bool {
-    let name = args[0].to_ascii_uppercase();
-    let others: [&[u8]; 9] =
-        [b"HELLO", b"AUTH", b"CLIENT", b"COMMAND", b"SELECT", b"RESET", b"QUIT", b"SCAN", b"DBSIZE"];
-    !others.contains(&&name[..])
 }
