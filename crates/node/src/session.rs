@@ -48,6 +48,9 @@ use transaction::Transaction;
 
 /// Maximum number of commands taken from the input before the earlier ones are answered.
 const BATCH_COMMANDS_MAX: usize = 512;
+/// Maximum number of their arguments, because other clients wait for the execution of all of them.
+/// A single command with more arguments is allowed.
+const BATCH_ARGUMENTS_MAX: usize = 4096;
 /// Maximum size of commands taken from the input before the earlier ones are answered, in bytes. A
 /// single larger command is allowed.
 const BATCH_BYTES_MAX: usize = 4 << 20;
@@ -448,9 +451,14 @@ impl<R: Clone + PartialEq> Session<R> {
             return self.decoded.len();
         }
         self.decoded_bytes = 0;
-        while self.decoded.len() < BATCH_COMMANDS_MAX && self.decoded_bytes < BATCH_BYTES_MAX {
+        let mut arguments = 0;
+        while self.decoded.len() < BATCH_COMMANDS_MAX
+            && arguments < BATCH_ARGUMENTS_MAX
+            && self.decoded_bytes < BATCH_BYTES_MAX
+        {
             match self.decoder.decode(&mut self.input) {
                 Ok(Some(request)) => {
+                    arguments += request.args.len();
                     self.decoded_bytes += request.args.iter().map(Bytes::len).sum::<usize>();
                     self.decoded.push_back(request.args);
                     // The input after AUTH is decoded with other limits.

@@ -448,6 +448,29 @@ fn whatever_the_order_of_answers_replies_keep_theirs_and_no_command_overtakes_on
     }
 }
 
+/// Other clients wait while the commands of one batch are executed.
+#[test]
+fn a_pipeline_of_commands_with_many_arguments_is_taken_in_batches() {
+    let members = |count: usize| (0..count).map(|number| format!("m{number}")).collect::<Vec<_>>().join(" ");
+    for (arguments, sent, taken) in [(2, 600, 512), (10, 600, 410), (500, 20, 9), (5000, 3, 1)] {
+        let mut client = Client::new();
+        let line = format!("SADD a {}", members(arguments - 2));
+        let line = if arguments == 2 { "GET a".to_owned() } else { line };
+        client.session.received(format!("{line}\r\n").repeat(sent).as_bytes());
+        assert_eq!(client.session.decode(), taken, "{sent} commands of {arguments} arguments");
+        let mut answered = 0;
+        let mut asks = client.goes_on().len();
+        for number in 0.. {
+            let Some(ask) = client.asks.get(number) else { break };
+            let Part::Commands { items, .. } = &ask.part else { panic!("commands were expected") };
+            answered += items.len();
+            let count = items.len();
+            asks += client.answers(number, count).len();
+        }
+        assert_eq!((answered, asks), (sent, client.asks.len()), "all are taken in the end");
+    }
+}
+
 #[test]
 fn the_buffer_of_a_very_large_request_grows_a_part_at_a_time() {
     const READ: usize = 64 << 10;
