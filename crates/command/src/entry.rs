@@ -367,7 +367,7 @@ pub fn apply_told(
     let now_ms = txn.state_mut().advance_time(items.stamp_ms);
     txn.set_packing(items.is_of_third_version());
     txn.set_thresholds(items.thresholds);
-    txn.hold_only(0);
+    txn.begin_entry();
     let mut replies = Vec::new();
     let ahead = if txn.is_hasty() { ITEMS_AHEAD } else { 1 };
     let mut decoded = VecDeque::new();

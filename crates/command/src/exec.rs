@@ -214,7 +214,7 @@ impl Collection {
 #[derive(PartialEq, Eq)]
 pub(crate) struct Key<'k> {
     of: KeyRef<'k>,
-    meta_row: Bytes,
+    pub(crate) meta_row: Bytes,
 }
 
 impl<'k> From<KeyRef<'k>> for Key<'k> {

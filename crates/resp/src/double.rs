@@ -7,6 +7,9 @@ use bytes::Bytes;
 /// Number of significant digits that distinguish every double from its neighbours.
 const SIGNIFICANT_DIGITS: i32 = 17;
 
+/// Integers below this have at most 16 digits, so C prints all of them.
+const INTEGERS_BELOW: f64 = 1e16;
+
 /// Maximum bytes of the text: sign, 17 digits, point, and four zeros or an exponent.
 const TEXT_BYTES_MAX: usize = 32;
 
@@ -41,6 +44,11 @@ impl DoubleText {
         }
         if value.is_infinite() {
             text.push(b"inf");
+            return text;
+        }
+        // Most scores are integers, whose digits are cheap.
+        if value.abs() < INTEGERS_BELOW && value.trunc() == value {
+            text.push(itoa::Buffer::new().format(value.abs() as u64).as_bytes());
             return text;
         }
         // `d.dddddddddddddddde[-]x`: seventeen digits rounded as in C, and the exponent that
@@ -113,6 +121,9 @@ mod tests {
             (-0.3, "-0.29999999999999999"),
             (100.0, "100"),
             (1e16, "10000000000000000"),
+            (9999999999999998.0, "9999999999999998"),
+            (-1234567890123456.0, "-1234567890123456"),
+            (1000000.5, "1000000.5"),
             (1e17, "1e+17"),
             (123456789012345680.0, "1.2345678901234568e+17"),
             (0.0001, "0.0001"),

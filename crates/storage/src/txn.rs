@@ -94,6 +94,17 @@ pub struct Txn<'a> {
     /// In a read, the meta row of the packed collection that was found last, and its value.
     found: RefCell<Option<(Bytes, Bytes)>>,
     held: Held<'a>,
+    /// The elements that are left for the next random removals of the entry.
+    spares: Spares,
+}
+
+/// Names of elements of one collection.
+#[derive(Default)]
+struct Spares {
+    /// The meta row of the collection's key.
+    key: Bytes,
+    generation: u64,
+    names: Vec<Bytes>,
 }
 
 /// The place of a packed collection's rows.
@@ -142,6 +153,7 @@ impl<'a> Txn<'a> {
             failed: None,
             found: RefCell::default(),
             held: Held::default(),
+            spares: Spares::default(),
         }
     }
 
@@ -170,6 +182,7 @@ impl<'a> Txn<'a> {
             failed: None,
             found: RefCell::default(),
             held: Held::default(),
+            spares: Spares::default(),
         }
     }
 
@@ -255,6 +268,29 @@ impl<'a> Txn<'a> {
     /// Returns the record of the changes of keys, if one was begun.
     pub fn record_mut(&mut self) -> Option<&mut Record> {
         self.record.as_deref_mut()
+    }
+
+    /// Begins an entry. Of what influences execution, only rows and the region's state pass from
+    /// one entry to the next, because other replicas may execute entries in other batches.
+    pub fn begin_entry(&mut self) {
+        self.hold_only(0);
+        self.spares.names.clear();
+    }
+
+    /// Leaves elements of a collection for later random removals of the same entry, in place of
+    /// those that were left before. `key` is the meta row of the collection's key.
+    pub fn leave_spares(&mut self, key: &Bytes, generation: u64, names: Vec<Bytes>) {
+        self.spares = Spares { key: key.clone(), generation, names };
+    }
+
+    /// Takes one of the elements that were left for this collection. It may have been removed
+    /// since.
+    pub fn take_spare(&mut self, key: &Bytes, generation: u64) -> Option<Bytes> {
+        // Regions that were one give out the same generations, and may be merged again.
+        match self.spares.generation == generation && self.spares.key == *key {
+            true => self.spares.names.pop(),
+            false => None,
+        }
     }
 
     /// Begins an item of an entry in the record of the changes of keys, if one was begun.
@@ -587,10 +623,13 @@ impl<'a> Txn<'a> {
         let (publications, counts) = (self.publications.end(), self.counts);
         let (held, rows) = (self.held.bytes(), BTreeMap::new());
         self.undo = Some(Undo { state, ranges, recorded, publications, counts, held, rows });
+        // Writes that are undone must not influence others.
+        self.spares.names.clear();
     }
 
     /// Ends the record of writes, and undoes them if `undoes` is true.
     pub fn end_undo(&mut self, undoes: bool) {
+        self.spares.names.clear();
         let Some(undo) = self.undo.take().filter(|_| undoes) else { return };
         for (row, old) in undo.rows {
             match old {
@@ -740,6 +779,29 @@ mod tests {
 
     fn row(n: u8) -> Bytes {
         Bytes::copy_from_slice(&[b'd', n])
+    }
+
+    /// Replicas batch entries differently, and not all of them undo the same attempts of scripts.
+    #[test]
+    fn what_a_removal_leaves_ends_with_the_entry_and_with_undone_writes() {
+        let engine = MemoryKeyspace::default();
+        let mut txn = Txn::begin(&engine, 1).unwrap();
+        let (key, other, a) = (row(1), row(2), Bytes::from_static(b"a"));
+        let leave = |txn: &mut Txn<'_>| txn.leave_spares(&key, 7, vec![a.clone()]);
+        leave(&mut txn);
+        assert_eq!((txn.take_spare(&other, 7), txn.take_spare(&key, 8)), (None, None));
+        assert_eq!((txn.take_spare(&key, 7), txn.take_spare(&key, 7)), (Some(a.clone()), None));
+        leave(&mut txn);
+        txn.begin_entry();
+        assert_eq!(txn.take_spare(&key, 7), None);
+        for undoes in [true, false] {
+            leave(&mut txn);
+            txn.begin_undo();
+            assert_eq!(txn.take_spare(&key, 7), None);
+            leave(&mut txn);
+            txn.end_undo(undoes);
+            assert_eq!(txn.take_spare(&key, 7), None);
+        }
     }
 
     fn read_all(reader: &dyn Reader, from: u8, to: u8, limit: usize) -> Vec<(u8, u8)> {

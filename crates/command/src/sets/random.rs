@@ -5,7 +5,7 @@ use resp::Reply;
 
 use super::{all_members, bulks, names};
 use crate::elements::delete_elements;
-use crate::elements::random::{pick_distinct, pick_repeatedly, Picker};
+use crate::elements::random::{pick_distinct, pick_repeatedly, remove_random, Picker};
 use crate::error_messages;
 use crate::exec::{fail, CommandResult, Exec};
 use crate::number::{integer_or, random_count};
@@ -26,10 +26,7 @@ pub(crate) fn spop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         return Ok(count.map_or(Reply::Nil, |_| Reply::Set(Vec::new())));
     };
     let Some(count) = count else {
-        let picked = Picker::new(exec, &key, set, 1)?.pick()?;
-        let Some((member, _)) = picked else { return Ok(Reply::Nil) };
-        delete_elements(exec, &key, set, [&member])?;
-        return Ok(Reply::Bulk(member));
+        return Ok(remove_random(exec, &key, set)?.map_or(Reply::Nil, Reply::Bulk));
     };
     let members = match count >= set.len {
         true => {

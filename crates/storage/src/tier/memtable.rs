@@ -6,7 +6,8 @@ use std::iter::Peekable;
 use bytes::Bytes;
 
 use super::last_use::Seconds;
-use super::row_map::{MapRange, RowMap};
+use super::row_map::{MapRange, RowMap, TOGETHER};
+use super::TOUCHED_ROWS_MIN;
 use crate::failpoints::Failpoint;
 use crate::merge::{merge, Written};
 use crate::{Result, Visit, WriteSet};
@@ -174,10 +175,18 @@ impl Memtable {
         for (from, to) in &writes.ranges_deleted {
             self.delete_range(from, to);
         }
-        for (row, value) in writes.rows {
-            match value {
-                None if is_absent_below(&row) => self.forget(&row),
-                value => self.put(row, value, now),
+        let mut rows = writes.rows.into_iter();
+        while !rows.as_slice().is_empty() {
+            let count = rows.len().min(TOGETHER);
+            // The look-ups of these rows wait for memory together.
+            if count > 1 && self.rows.len() >= TOUCHED_ROWS_MIN {
+                self.rows.map().touch(rows.as_slice()[..count].iter().map(|(row, _)| &row[..]));
+            }
+            for (row, value) in rows.by_ref().take(count) {
+                match value {
+                    None if is_absent_below(&row) => self.forget(&row),
+                    value => self.put(row, value, now),
+                }
             }
         }
     }
@@ -237,7 +246,7 @@ impl Memtable {
     /// See [`RowMap::touch`].
     pub(super) fn touch(&self, rows: &[&[u8]]) {
         if let Rows::Map(map) = &self.rows {
-            map.touch(rows);
+            map.touch(rows.iter().copied());
         }
     }
 

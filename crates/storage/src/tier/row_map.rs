@@ -35,6 +35,9 @@ const SLOT_PAGES: usize = 16384 >> SLOT_BITS_PER_PAGE;
 /// them.
 const PAGES: usize = SLOT_PAGES + 2;
 
+/// Maximum number of rows whose look-ups wait for memory at the same time.
+pub(super) const TOGETHER: usize = 16;
+
 /// Number of rows, or of parts, per allocation. Chunks never grow, so rows never move.
 const PLACES_PER_CHUNK: usize = 1024;
 
@@ -357,14 +360,13 @@ impl RowMap {
 
     /// Reads what look-ups of these rows will read, so that the processor's cache has it. A look-up
     /// waits for memory four times, one after the other; here each step is taken for all rows.
-    pub fn touch(&self, rows: &[&[u8]]) {
-        const TOGETHER: usize = 16;
+    pub fn touch<'a>(&self, mut rows: impl ExactSizeIterator<Item = &'a [u8]>) {
         if self.len == 0 {
             return;
         }
-        for rows in rows.chunks(TOGETHER) {
+        while rows.len() > 0 {
             let mut places = [None; TOGETHER];
-            for (place, row) in places.iter_mut().zip(rows) {
+            for (place, row) in places.iter_mut().zip(&mut rows) {
                 // The first candidate is the row, almost always.
                 *place = self.index.find(self.hash(row), |_| true).copied();
             }

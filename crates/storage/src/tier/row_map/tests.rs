@@ -103,7 +103,7 @@ proptest! {
             prop_assert_eq!(collected(map.range(&from, &to)), expected);
             let after = (Bound::Excluded(from.clone()), Bound::Unbounded);
             prop_assert_eq!(collected(map.behind(Some(&from))), collected(model.range(after)));
-            map.touch(&[&from, &to]);
+            map.touch([&from[..], &to].into_iter());
             prop_assert_eq!(map.get(&from), model.get(&from));
         }
         // A map without rows has no parts.
