@@ -426,7 +426,11 @@ impl Options {
         options.set_num_levels(LEVELS as i32);
         let levels: Vec<_> = (0..LEVELS).map(|level| self.compression_of(level).to_rocksdb()).collect();
         options.set_compression_per_level(&levels);
-        // Without these limits RocksDB's text log would grow for as long as the store runs.
+        // RocksDB's text log has only the options at the start. A line behind one that could not be
+        // written, because the device was full for a moment, would end the process in builds of
+        // RocksDB with assertions, such as Debian's. Failures are also returned by calls.
+        options.set_log_level(rocksdb::LogLevel::Header);
+        // Each start begins another one.
         options.set_keep_log_file_num(4);
         options.set_max_log_file_size(size(8 * MIB));
 

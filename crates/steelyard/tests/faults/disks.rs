@@ -39,7 +39,7 @@ fn a_leader_whose_log_cannot_be_written_stops_and_nothing_is_lost() {
 fn full_devices_of_a_leader_and_then_of_all_lose_nothing_and_are_waited_out() {
     let _place = crate::place();
     let plan = Plan { flags: &[("--reserve", "0"), ("--request-timeout", "500")], ..three() };
-    let (stores, disks) = on_devices(&plan);
+    let (mut stores, disks) = on_devices(&plan);
     let load = load(&stores, "full");
     for _ in 0..rounds(1) {
         warm_up(&load);
@@ -52,6 +52,11 @@ fn full_devices_of_a_leader_and_then_of_all_lose_nothing_and_are_waited_out() {
         await_operations(&load, 500);
     }
     judge(load.finish());
+    // Nothing that a full device has broken in a store ends it later.
+    for store in &mut stores.all {
+        let status = store.terminate();
+        assert!(status.success(), "store {}: {status}", store.id);
+    }
 }
 
 #[test]
