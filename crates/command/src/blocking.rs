@@ -292,6 +292,7 @@ pub(crate) fn brpoplpush(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
 }
 
 pub(crate) fn blmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    many_keys(&args[1..], ends::WORDS)?;
     timeout_ms(&args[1])?;
     ends::lmpop(&args[1..], exec)
 }
@@ -318,6 +319,7 @@ fn pop_member(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction) -> Comman
 }
 
 pub(crate) fn bzmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    many_keys(&args[1..], pop::WORDS)?;
     timeout_ms(&args[1])?;
     pop::zmpop(&args[1..], exec)
 }

@@ -184,6 +184,8 @@ pub(crate) fn restore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
         return fail(BUSY_KEY);
     }
     let Ok(ttl) = u64::try_from(integer(&args[2])?) else { return fail(BAD_TTL) };
+    let Ok((number, value)) = rdb::open_payload(&args[3]) else { return fail(BAD_FOOTER) };
+    let value = Read::of(number, value, exec.limits.max_value_bytes)?;
     let expire_at_ms = match ttl {
         0 => None,
         at if options.is_instant => Some(at),
@@ -192,8 +194,6 @@ pub(crate) fn restore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
             None => return fail(error_messages::invalid_expire("restore")),
         },
     };
-    let Ok((number, value)) = rdb::open_payload(&args[3]) else { return fail(BAD_FOOTER) };
-    let value = Read::of(number, value, exec.limits.max_value_bytes)?;
     if expire_at_ms.is_some_and(|at| at <= exec.now_ms) {
         if let Some(old) = old {
             exec.remove(&key, &old)?;

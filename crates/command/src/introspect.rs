@@ -64,9 +64,9 @@ fn info_of(spec: &CommandSpec) -> Reply {
         Reply::Int(last as i64),
         Reply::Int(step as i64),
         Reply::Set(spec.acl_categories().into_iter().map(simple).collect()),
-        Reply::Array(spec.tips.iter().copied().map(text).collect()),
-        Reply::Array(spec.keys.iter().map(key_spec).collect()),
-        Reply::Array(spec.subcommands.iter().map(info_of).collect()),
+        Reply::Set(spec.tips.iter().copied().map(text).collect()),
+        Reply::Set(spec.keys.iter().map(key_spec).collect()),
+        Reply::Set(spec.subcommands.iter().map(info_of).collect()),
     ])
 }
 

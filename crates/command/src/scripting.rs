@@ -304,8 +304,9 @@ impl Commands<'_, '_, '_> {
             return Some(refused(text));
         }
         // As in Redis, a publication counts as a write here.
-        let writes = spec.is_write() || matches!(spec.handler, Handler::Server(ServerCommand::Publish(_)));
-        if self.is_readonly && writes {
+        let publishes = matches!(spec.handler, Handler::Server(ServerCommand::Publish(_)));
+        // In Redis `PFCOUNT` may change what a value keeps of its own count.
+        if self.is_readonly && (spec.is_write() || publishes || spec.name == "pfcount") {
             return Some(refused("Write commands are not allowed from read-only scripts."));
         }
         let slot = self.slot?;

@@ -98,7 +98,10 @@ impl<'a> Options<'a> {
                     2
                 }
                 [pattern, ..] if is(b"BY") => {
-                    options.by = Some(pattern);
+                    // Once one pattern asks for no order, others do not ask for one again.
+                    if options.by.is_none_or(|by| by.contains(&b'*')) {
+                        options.by = Some(pattern);
+                    }
                     if pattern.contains(&b'*') {
                         on_pattern(Pattern::By)?;
                     }

@@ -11,15 +11,16 @@ pub(crate) mod range;
 pub(crate) mod remove;
 pub(crate) mod score;
 
+use std::cell::Cell;
 use std::cmp::Ordering;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use resp::{double_text, Reply};
 use storage::{KeyRef, StorageError};
 
 use crate::counted_tree::{Direction, Place, SeparatorFn, Sought, Tree, Writing};
-use crate::elements::{element_row, scan};
+use crate::elements::{element_row, scan, visit_elements, LOOKED_AT_MAX};
 use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key, HELD_ROW};
 use crate::keys::scan::{parse_cursor, scan_reply, ScanOptions};
 use crate::ranked::is_rewritten;
@@ -353,13 +354,53 @@ fn rank_from(args: &[Bytes], exec: &mut Exec<'_, '_>, direction: Direction) -> C
     }))
 }
 
+/// Returns true if Redis keeps a sorted set with this generation and length in a listpack.
+pub(crate) fn is_listpack(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    (generation, len): (u64, u64),
+) -> CommandResult<bool> {
+    let thresholds = *exec.txn.thresholds();
+    if len > thresholds.sorted_set_entries().min(LOOKED_AT_MAX) {
+        return Ok(false);
+    }
+    let mut is_listpack = true;
+    visit_elements(exec, key, generation, 0, &mut |_, member, _| {
+        is_listpack = member.len() as u64 <= thresholds.sorted_set_value();
+        if is_listpack {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
+    Ok(is_listpack)
+}
+
+/// Scores that Redis keeps as integers in listpacks, and prints with an exponent elsewhere.
+const LONG_INTEGERS: RangeInclusive<f64> = 1e17..=(1u64 << 62) as f64;
+
 pub(crate) fn zscan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let cursor = parse_cursor(&args[2])?;
     let key = exec.key(&args[1]);
     let Some(set) = exec.find_sorted_set(&key)? else { return Ok(scan_reply(0, Vec::new())) };
     let options = ScanOptions::parse(&args[3..], false)?;
-    scan(exec, &key, set.generation, (cursor, &options), |name, score, found| {
-        found.push(Reply::bulk(Bytes::copy_from_slice(name)));
-        found.push(Reply::Bulk(decode_score(score).map_or(Bytes::new(), double_text)));
-    })
+    let has_long_scores = Cell::new(false);
+    let run = |text: &dyn Fn(f64) -> Bytes| {
+        scan(exec, &key, set.generation, (cursor, &options), |name, score, found| {
+            found.push(Reply::bulk(Bytes::copy_from_slice(name)));
+            found.push(Reply::Bulk(decode_score(score).map_or(Bytes::new(), text)));
+        })
+    };
+    let reply = run(&|score| {
+        has_long_scores.set(has_long_scores.get() || LONG_INTEGERS.contains(&score.abs()));
+        double_text(score)
+    })?;
+    // A listpack of Redis has integers as such.
+    match has_long_scores.get() && is_listpack(exec, &key, (set.generation, set.len))? {
+        true => run(&|score| match LONG_INTEGERS.contains(&score.abs()) {
+            true => (score as i64).to_string().into(),
+            false => double_text(score),
+        }),
+        false => Ok(reply),
+    }
 }

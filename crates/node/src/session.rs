@@ -596,7 +596,8 @@ impl<R: Clone + PartialEq> Session<R> {
             };
             self.tally.count(call, &answer);
             let before = self.output.len();
-            let is_push = matches!(answer, Answer::Reply(Reply::Push(_))) && protocol == Protocol::Resp3;
+            // Confirmations of subscriptions are sent in any case.
+            let is_push = matches!(answer, Answer::Reply(Reply::Push(_)));
             if !is_silent || is_push {
                 output::put(&mut self.output, &answer, protocol);
             }
@@ -623,6 +624,10 @@ impl<R: Clone + PartialEq> Session<R> {
         let Some(spec) = command::lookup(&args[0]) else {
             self.call = Call::None;
             self.spoil();
+            if is_http(&args[0]) {
+                self.context.replies = Replies::Off;
+                self.context.closing = true;
+            }
             return Admitted::Answered(self.refuse_unknown(&args).into());
         };
         self.call = Call::Rejected(spec);
@@ -885,6 +890,12 @@ impl<R: Clone + PartialEq> Session<R> {
             false => Reply::error("NOAUTH Authentication required."),
         }
     }
+}
+
+/// Returns true for a line of an HTTP request. A page in a browser may have sent it, with commands
+/// in its body. As in Redis, the connection is closed without a reply.
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
 /// Returns the error for a command that a client of RESP2 may not use while it has subscriptions.

@@ -11,18 +11,15 @@ use storage::packed::is_packed;
 use storage::{Stream, StreamId, Value};
 
 use crate::counted_tree::Direction;
-use crate::elements::{visit_elements, NAME_HASH_LEN};
+use crate::elements::{visit_elements, LOOKED_AT_MAX, NAME_HASH_LEN};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec};
 use crate::lists;
 use crate::number::integer;
-use crate::sorted_sets::SCORE_LEN;
+use crate::sorted_sets::{is_listpack, SCORE_LEN};
 use crate::streams::entries::from_first_node;
 use crate::streams::group;
 
-/// Maximum number of elements that `OBJECT ENCODING` looks at, whatever the thresholds. Larger
-/// collections count as those above a threshold.
-const LOOKED_AT_MAX: u64 = 1 << 16;
 /// Maximum bytes of a string that Redis keeps in one allocation with its header.
 const EMBEDDED_MAX: usize = 44;
 /// Estimated bytes that a row takes besides its key and value: the engine's key trailer and
@@ -69,18 +66,10 @@ pub(crate) fn encoding(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
             })?;
             name
         }
-        Value::SortedSet { len, .. } if is_above(len, thresholds.sorted_set_entries()) => "skiplist",
-        Value::SortedSet { generation, .. } => {
-            let mut name = "listpack";
-            visit_elements(exec, &key, generation, 0, &mut |_, member, _| {
-                if is_long(member, thresholds.sorted_set_value()) {
-                    name = "skiplist";
-                    return ControlFlow::Break(());
-                }
-                ControlFlow::Continue(())
-            })?;
-            name
-        }
+        Value::SortedSet { generation, len, .. } => match is_listpack(exec, &key, (generation, len))? {
+            true => "listpack",
+            false => "skiplist",
+        },
         Value::List { .. } => "quicklist",
         Value::Stream(_) => "stream",
     };

@@ -10,6 +10,8 @@ use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::integer_or;
 use crate::ranked::many_keys;
 
+/// The words for the two ends.
+pub(crate) const WORDS: (&[u8], &[u8]) = (b"LEFT", b"RIGHT");
 const LEFT: Direction = Direction::Forward;
 const RIGHT: Direction = Direction::Backward;
 
@@ -109,7 +111,7 @@ fn take_one(exec: &Exec<'_, '_>, writing: &mut Writing<'_>, end: Direction) -> C
 }
 
 pub(crate) fn lmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let (keys, end, count) = many_keys(args, (b"LEFT", b"RIGHT"))?;
+    let (keys, end, count) = many_keys(args, WORDS)?;
     for name in keys {
         let key = exec.key(name);
         let Some(list) = exec.find_list(&key)? else { continue };

@@ -10,6 +10,9 @@ use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::integer_or;
 use crate::ranked::many_keys;
 
+/// The words for the two ends.
+pub(crate) const WORDS: (&[u8], &[u8]) = (b"MIN", b"MAX");
+
 pub(crate) fn zpopmin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     pop(args, exec, Direction::Forward)
 }
@@ -65,7 +68,7 @@ pub(crate) fn take(
 }
 
 pub(crate) fn zmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let (keys, end, count) = many_keys(args, (b"MIN", b"MAX"))?;
+    let (keys, end, count) = many_keys(args, WORDS)?;
     for name in keys {
         let key = exec.key(name);
         let Some(set) = exec.find_sorted_set(&key)? else { continue };

@@ -180,6 +180,10 @@ impl<'a> Query<'a> {
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             );
         }
+        if by == By::Rank {
+            // A limit of -1 is accepted, and then the offset has no effect.
+            offset = 0;
+        }
         if with_scores && by == By::Name {
             return fail("ERR syntax error, WITHSCORES not supported in combination with BYLEX");
         }

@@ -448,6 +448,20 @@ fn whatever_the_order_of_answers_replies_keep_theirs_and_no_command_overtakes_on
     }
 }
 
+/// A page in a browser can send requests to any port.
+#[test]
+fn a_request_of_http_ends_the_connection_before_its_body() {
+    for request in
+        ["POST / HTTP/1.1\r\nSET a 1\r\n", "GET a\r\nhost: x\r\n\r\nSET a 1\r\n", "MULTI\r\nPost x\r\n"]
+    {
+        let mut client = Client::new();
+        client.session.received(request.as_bytes());
+        let asks = client.goes_on();
+        assert!(asks.iter().all(|ask| !ask.contains("SET")), "{request:?}: {asks:?}");
+        assert!(client.session.context().closing, "{request:?}");
+    }
+}
+
 /// Other clients wait while the commands of one batch are executed.
 #[test]
 fn a_pipeline_of_commands_with_many_arguments_is_taken_in_batches() {

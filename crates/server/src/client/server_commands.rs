@@ -174,16 +174,18 @@ fn save_in_background(store: &Store, spec: &CommandSpec, args: &[Bytes]) -> Repl
 /// Starts a shutdown. As in Redis there is no reply: the connection ends when the store has
 /// stopped. `SAVE` and `NOSAVE` have no effect, because every acknowledged write is in the log.
 fn shutdown(store: &Store, client: &Connected<'_>, args: &[Bytes]) -> Result<(), Reply> {
-    let (mut is_now, mut is_abort) = (false, false);
+    let (mut is_now, mut is_abort, mut saves, mut saves_nothing) = (false, false, false, false);
     for word in &args[1..] {
         match word.to_ascii_lowercase().as_slice() {
             b"now" => is_now = true,
             b"abort" => is_abort = true,
-            b"save" | b"nosave" | b"force" => {}
+            b"save" => saves = true,
+            b"nosave" => saves_nothing = true,
+            b"force" => {}
             _ => return Err(Reply::error("ERR syntax error")),
         }
     }
-    if is_abort && args.len() > 2 {
+    if is_abort && args.len() > 2 || saves && saves_nothing {
         return Err(Reply::error("ERR syntax error"));
     }
     if is_abort {

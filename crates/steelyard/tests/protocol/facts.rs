@@ -22,7 +22,7 @@ fn note(command: &Reply, facts: &mut BTreeMap<String, Vec<String>>) {
     let Reply::Bulk(name) = &parts[0] else { panic!("{command:?} has no name") };
     let told: Vec<String> = parts[1..9].iter().map(in_order).collect();
     facts.insert(String::from_utf8_lossy(name).into_owned(), told);
-    if let Some(Reply::Array(subcommands)) = parts.get(9) {
+    if let Some(Reply::Array(subcommands) | Reply::Set(subcommands)) = parts.get(9) {
         subcommands.iter().for_each(|subcommand| note(subcommand, facts));
     }
 }

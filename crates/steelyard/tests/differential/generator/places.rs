@@ -161,7 +161,12 @@ impl Generator {
         match by {
             0 => args.extend([b"BY".to_vec(), b"weight-*".to_vec()]),
             1 => args.extend([b"BY".to_vec(), b"facts-*->weight".to_vec()]),
-            2 => args.extend([b"by".to_vec(), b"nosort".to_vec()]),
+            2 => {
+                args.extend([b"by".to_vec(), b"nosort".to_vec()]);
+                if self.chance.percent(20) {
+                    args.extend([b"BY".to_vec(), b"weight-*".to_vec()]);
+                }
+            }
             3 => args.push(b"ALPHA".to_vec()),
             _ => {}
         }

@@ -134,6 +134,9 @@ impl Generator {
         }
         if by_score || self.chance.percent(4) {
             self.limit(&mut args);
+        } else if self.chance.percent(6) {
+            // The only limit that a range by rank may have.
+            args.extend([b"LIMIT".to_vec(), self.index(), b"-1".to_vec()]);
         }
         if with_scores && self.chance.percent(50) || self.chance.percent(3) {
             args.push(b"WITHSCORES".to_vec());
@@ -173,7 +176,8 @@ impl Generator {
         }
     }
 
-    /// `ZMPOP` or `LMPOP`, whose arguments have the same form.
+    /// `ZMPOP` or `LMPOP`, whose arguments have the same form. Or the form that waits, with a
+    /// timeout that is an error, so that it never waits.
     pub(super) fn popped_from_many(&mut self, name: &str, ends: &[&str]) -> Args {
         let is_list = name == "LMPOP";
         let keys: Vec<Vec<u8>> = (0..1 + self.chance.below(3))
@@ -192,6 +196,10 @@ impl Generator {
                 0 => self.chance.pick(&["0", "-1", "x"]).as_bytes().to_vec(),
                 count => count.to_string().into_bytes(),
             });
+        }
+        if self.chance.percent(10) {
+            args[0].insert(0, b'B');
+            args.insert(1, self.chance.pick(&["x", "-1", "1e30", "nan"]).into());
         }
         args
     }

@@ -40,7 +40,9 @@ impl Tags {
         let mut is_tagged = vec![false; args.len()];
         for key in &keys {
             let Reply::Bulk(key) = key else { continue };
-            let at = (1..args.len()).find(|&at| !is_tagged[at] && args[at] == key[..]);
+            let is_it =
+                |at: &usize| !is_tagged[*at] && Some(*at) != count_at(&args[0]) && args[*at] == key[..];
+            let at = (1..args.len()).find(is_it);
             is_tagged[at.expect("an argument")] = true;
         }
         for (arg, _) in args.iter_mut().zip(is_tagged).filter(|(_, is_key)| *is_key) {
@@ -53,5 +55,14 @@ impl Tags {
         // A key with a tag of its own gets another form, because the first tag counts.
         key.retain(|byte| !b"{}".contains(byte));
         key.extend(self.tag.as_bytes());
+    }
+}
+
+/// Returns the position of the number of keys, which may also be the name of a key.
+fn count_at(name: &[u8]) -> Option<usize> {
+    match &name.to_ascii_uppercase()[..] {
+        b"SINTERCARD" | b"ZINTERCARD" | b"ZUNION" | b"ZINTER" | b"ZDIFF" | b"LMPOP" | b"ZMPOP" => Some(1),
+        b"ZUNIONSTORE" | b"ZINTERSTORE" | b"ZDIFFSTORE" | b"BLMPOP" | b"BZMPOP" => Some(2),
+        _ => None,
     }
 }
