@@ -59,6 +59,11 @@ pub fn is_same_but_for_zeros(ours: &Reply, theirs: &Reply) -> bool {
     fn without_sign(reply: &Reply) -> Reply {
         match reply {
             Reply::Bulk(text) if text == "-0" => Reply::bulk("0"),
+            // A pair of a walk is compared as a text.
+            Reply::Bulk(text) => match std::str::from_utf8(text) {
+                Ok(pair) => Reply::bulk(pair.replace(r#"Bulk(b"-0")"#, r#"Bulk(b"0")"#)),
+                Err(_) => reply.clone(),
+            },
             Reply::Array(items) => Reply::Array(items.iter().map(without_sign).collect()),
             other => other.clone(),
         }
