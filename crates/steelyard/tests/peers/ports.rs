@@ -139,18 +139,29 @@ fn the_forward_port_serves_clients_with_tls_and_executes_nothing_in_plain_text()
     assert!(shown.contains("yes"), "{shown}");
 }
 
+/// Returns a port for the first store of a playground such that all ports of its stores are free.
+/// They are below those of outgoing connections, which take theirs at any time.
+fn port_of_a_playground() -> u16 {
+    let free = |port: u16| client::process::port_is_free(SocketAddr::from(([127, 0, 0, 1], port)));
+    let start = std::process::id() as u16 % 170;
+    let ports = (0..170).map(|i| 11_000 + (start + i) % 170 * 10);
+    let mut usable = ports.filter(|port| (0..9).all(|i| free(port + i / 3 * 10_000 + i % 3)));
+    usable.next().expect("ports for a playground")
+}
+
 #[test]
 fn a_playground_with_tls_is_reached_by_programs_with_its_certificates() {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let port = client::process::free_ports(1).unwrap()[0];
-    let port = 11_000 + port % 9_000 / 10 * 10;
+    let port = port_of_a_playground();
     let mut command = crate::stores::steelyard();
     command.args(["playground", "--tls", "--port", &port.to_string(), "--dir"]).arg(dir.path().join("data"));
     command.args(["--", "--probe", "no", "--reserve", "16mb"]);
-    let mut playground = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let said = dir.path().join("said");
+    let errors = std::fs::File::create(&said).unwrap();
+    let mut playground = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
     let lines = BufReader::new(playground.stdout.take().unwrap()).lines();
     let lines: Vec<String> = lines.map_while(Result::ok).take_while(|line| line != "ready").collect();
     let tls = lines.iter().find_map(|line| line.strip_prefix("tls ")).map(PathBuf::from);
@@ -166,7 +177,8 @@ fn a_playground_with_tls_is_reached_by_programs_with_its_certificates() {
     });
     let _ = std::process::Command::new("kill").arg(playground.id().to_string()).status();
     let _ = playground.wait();
-    let (shown, pong) = asked.unwrap_or_else(|| panic!("no line names the certificates: {lines:?}"));
+    let said = std::fs::read_to_string(&said).unwrap_or_default();
+    let (shown, pong) = asked.unwrap_or_else(|| panic!("no line names the certificates: {lines:?}, {said}"));
     assert!(shown.contains("tls"), "{shown}");
     assert_eq!(pong, Some(Reply::Simple("PONG".into())));
 }
