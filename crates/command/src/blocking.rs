@@ -19,7 +19,7 @@ use crate::counted_tree::Direction;
 use crate::error_messages;
 use crate::exec::{fail, CommandError, CommandResult, Exec};
 use crate::lists::ends;
-use crate::ranked::many_keys;
+use crate::ranked::Popping;
 use crate::sorted_sets::pop;
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::streams::read::{self, has_block, Request};
@@ -89,12 +89,12 @@ fn form_of(name: &str) -> Option<(Form, Awaited)> {
     })
 }
 
-/// Returns the words for the beginning and the end.
-fn ends_of(awaited: Awaited) -> (&'static [u8], &'static [u8]) {
+/// Parses the arguments of a command that gives the number of its keys, without its timeout.
+fn popping(awaited: Awaited, args: &[Bytes]) -> CommandResult<Popping<'_>> {
     match awaited {
-        Awaited::List => (b"LEFT", b"RIGHT"),
-        Awaited::SortedSet => (b"MIN", b"MAX"),
-        Awaited::Stream => (b"", b""),
+        Awaited::List => ends::popping(args),
+        Awaited::SortedSet => pop::popping(args),
+        Awaited::Stream => fail(error_messages::SYNTAX),
     }
 }
 
@@ -199,7 +199,7 @@ pub fn wait_of(spec: &CommandSpec, args: &[Bytes]) -> Option<Wait> {
             }
             (args.get(1..2)?, args.last()?)
         }
-        Form::Counted => (many_keys(&args[1..], ends_of(awaited)).ok()?.0, args.get(1)?),
+        Form::Counted => (popping(awaited, &args[1..]).ok()?.0, args.get(1)?),
     };
     let ms = timeout_ms(timeout).ok()?;
     let timeout = (ms > 0).then(|| Duration::from_millis(ms));
@@ -218,7 +218,7 @@ pub fn attempt(spec: &CommandSpec, args: &[Bytes], keys: &[Bytes]) -> Vec<Bytes>
     match form_of(spec.name) {
         Some((Form::Keys, _)) => owned(&[&args[..1], keys, &args[args.len() - 1..]]),
         Some((Form::Counted, awaited)) => {
-            let count = many_keys(&args[1..], ends_of(awaited)).map_or(0, |(keys, ..)| keys.len());
+            let count = popping(awaited, &args[1..]).map_or(0, |(keys, ..)| keys.len());
             let number = [Bytes::from(keys.len().to_string())];
             owned(&[&args[..2], &number, keys, &args[3 + count..]])
         }
@@ -292,9 +292,9 @@ pub(crate) fn brpoplpush(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
 }
 
 pub(crate) fn blmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    many_keys(&args[1..], ends::WORDS)?;
+    let popping = ends::popping(&args[1..])?;
     timeout_ms(&args[1])?;
-    ends::lmpop(&args[1..], exec)
+    ends::pop_first(popping, exec)
 }
 
 pub(crate) fn bzpopmin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -319,9 +319,9 @@ fn pop_member(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction) -> Comman
 }
 
 pub(crate) fn bzmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    many_keys(&args[1..], pop::WORDS)?;
+    let popping = pop::popping(&args[1..])?;
     timeout_ms(&args[1])?;
-    pop::zmpop(&args[1..], exec)
+    pop::pop_first(popping, exec)
 }
 
 #[cfg(test)]

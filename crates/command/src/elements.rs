@@ -75,9 +75,10 @@ fn visit_rows(
     }
 }
 
-/// Maximum number of elements that `OBJECT ENCODING` looks at, whatever the thresholds. Larger
-/// collections count as those above a threshold.
+/// Maximum number of elements that are looked at to tell how Redis encodes a collection, whatever
+/// the thresholds. Larger collections count as those above a threshold.
 pub(crate) const LOOKED_AT_MAX: u64 = 1 << 16;
+
 /// Number of elements that [`visit_in_batches`] reads before it visits them.
 const BATCH: usize = 256;
 

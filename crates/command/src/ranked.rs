@@ -47,12 +47,11 @@ pub(crate) fn is_short_range(args: &[Bytes]) -> bool {
     }
 }
 
-/// Parses the arguments of `ZMPOP` and `LMPOP`: the keys, the end, and the maximum number of
-/// elements. `ends` are the words for the beginning and the end.
-pub(crate) fn many_keys<'a>(
-    args: &'a [Bytes],
-    ends: (&[u8], &[u8]),
-) -> CommandResult<(&'a [Bytes], Direction, u64)> {
+/// The arguments of `ZMPOP` or `LMPOP`: the keys, the end, and the maximum number of elements.
+pub(crate) type Popping<'a> = (&'a [Bytes], Direction, u64);
+
+/// Parses the arguments of `ZMPOP` and `LMPOP`. `ends` are the words for the beginning and the end.
+pub(crate) fn many_keys<'a>(args: &'a [Bytes], ends: (&[u8], &[u8])) -> CommandResult<Popping<'a>> {
     let count = positive_or(&args[1], "ERR numkeys should be greater than 0")?;
     let parts = usize::try_from(count).ok().and_then(|count| args[2..].split_at_checked(count));
     let Some((keys, [end, options @ ..])) = parts else { return fail(error_messages::SYNTAX) };

@@ -303,10 +303,7 @@ impl Commands<'_, '_, '_> {
         if let Some(text) = self.rules.and_then(|rules| rules.denial(spec, args)) {
             return Some(refused(text));
         }
-        // As in Redis, a publication counts as a write here.
-        let publishes = matches!(spec.handler, Handler::Server(ServerCommand::Publish(_)));
-        // In Redis `PFCOUNT` may change what a value keeps of its own count.
-        if self.is_readonly && (spec.is_write() || publishes || spec.name == "pfcount") {
+        if self.is_readonly && (spec.is_write() || spec.counts_as_write) {
             return Some(refused("Write commands are not allowed from read-only scripts."));
         }
         let slot = self.slot?;

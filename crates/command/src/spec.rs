@@ -183,6 +183,8 @@ pub struct CommandSpec {
     pub holds_commands: bool,
     /// True for a command that changes keys and creates none.
     changes_only: bool,
+    /// True for a command that Redis counts as a write in scripts although it is none here.
+    pub(crate) counts_as_write: bool,
     /// True for a command that may be executed in parts, see `copying`.
     pub may_be_in_parts: bool,
     /// The ACL categories that do not follow from the flags.
@@ -212,6 +214,7 @@ impl CommandSpec {
             reads_ranks: false,
             holds_commands: false,
             changes_only: false,
+            counts_as_write: false,
             may_be_in_parts: false,
             categories: &[],
             tips: &[],
@@ -286,6 +289,11 @@ impl CommandSpec {
 
     pub(crate) const fn changes_only(mut self) -> CommandSpec {
         self.changes_only = true;
+        self
+    }
+
+    pub(crate) const fn counts_as_write(mut self) -> CommandSpec {
+        self.counts_as_write = true;
         self
     }
 

@@ -60,12 +60,12 @@ fn members(replies: impl IntoIterator<Item = Reply>) -> Vec<Bytes> {
 #[test]
 fn the_members_do_not_depend_on_how_entries_are_batched() {
     let script = "EVAL return{redis.call('SPOP',KEYS[1]),redis.call('SPOP',KEYS[1])} 1 s";
-    let transaction = ["SPOP s", "SADD s m1 m2 m3", "SPOP s", "SPOP s 2", "SPOP s"];
+    let changing = ["SPOP s", "SADD s m1 m2 m3", "SPOP s", "SPOP s 2", "SPOP s"];
     let entries: Vec<Bytes> = (1..=40)
         .map(|seed| match seed % 3 {
             0 => entry(seed, &["SPOP s"]),
             1 => entry(seed, &["SPOP s", script, "SPOP s", "SPOP s", "SPOP s", "SPOP s"]),
-            _ => entry(seed, &transaction),
+            _ => entry(seed, &changing),
         })
         .collect();
     let expected = execute(&mut with_members(2000), &entries);

@@ -50,7 +50,7 @@ use transaction::Transaction;
 const BATCH_COMMANDS_MAX: usize = 512;
 /// Maximum number of their arguments, because other clients wait for the execution of all of them.
 /// A single command with more arguments is allowed.
-const BATCH_ARGUMENTS_MAX: usize = 4096;
+const BATCH_ARGUMENTS_MAX: usize = 2048;
 /// Maximum size of commands taken from the input before the earlier ones are answered, in bytes. A
 /// single larger command is allowed.
 const BATCH_BYTES_MAX: usize = 4 << 20;
@@ -625,6 +625,7 @@ impl<R: Clone + PartialEq> Session<R> {
             self.call = Call::None;
             self.spoil();
             if is_http(&args[0]) {
+                // Neither the error nor anything behind it is sent.
                 self.context.replies = Replies::Off;
                 self.context.closing = true;
             }

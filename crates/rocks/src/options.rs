@@ -432,7 +432,6 @@ impl Options {
         options.set_log_level(rocksdb::LogLevel::Header);
         // Each start begins another one.
         options.set_keep_log_file_num(4);
-        options.set_max_log_file_size(size(8 * MIB));
 
         let mut table = rocksdb::BlockBasedOptions::default();
         table.set_block_size(size(self.block_size));

@@ -15,9 +15,8 @@
 //! together are neighbours, so those that remain become less even: after three quarters of a set
 //! were removed in this way, a tenth of the elements is picked less often, by about a sixth.
 //!
-//! Only names that were chosen for their
-//! hashes can make it less fair: of a part with more than [`PART_ROWS_MAX`] elements, the
-//! first element at or after a random hash is picked.
+//! Only names that were chosen for their hashes can make it less fair: of a part with more than
+//! [`PART_ROWS_MAX`] elements, the first element at or after a random hash is picked.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

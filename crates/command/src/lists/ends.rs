@@ -8,10 +8,8 @@ use crate::counted_tree::{Direction, Sought, Writing};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::integer_or;
-use crate::ranked::many_keys;
+use crate::ranked::{many_keys, Popping};
 
-/// The words for the two ends.
-pub(crate) const WORDS: (&[u8], &[u8]) = (b"LEFT", b"RIGHT");
 const LEFT: Direction = Direction::Forward;
 const RIGHT: Direction = Direction::Backward;
 
@@ -111,7 +109,16 @@ fn take_one(exec: &Exec<'_, '_>, writing: &mut Writing<'_>, end: Direction) -> C
 }
 
 pub(crate) fn lmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let (keys, end, count) = many_keys(args, WORDS)?;
+    pop_first(popping(args)?, exec)
+}
+
+/// Parses the arguments of `LMPOP`.
+pub(crate) fn popping(args: &[Bytes]) -> CommandResult<Popping<'_>> {
+    many_keys(args, (b"LEFT", b"RIGHT"))
+}
+
+/// Removes elements of the first list that exists.
+pub(crate) fn pop_first((keys, end, count): Popping<'_>, exec: &mut Exec<'_, '_>) -> CommandResult {
     for name in keys {
         let key = exec.key(name);
         let Some(list) = exec.find_list(&key)? else { continue };

@@ -8,10 +8,7 @@ use crate::counted_tree::{Direction, Sought};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::integer_or;
-use crate::ranked::many_keys;
-
-/// The words for the two ends.
-pub(crate) const WORDS: (&[u8], &[u8]) = (b"MIN", b"MAX");
+use crate::ranked::{many_keys, Popping};
 
 pub(crate) fn zpopmin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     pop(args, exec, Direction::Forward)
@@ -68,7 +65,16 @@ pub(crate) fn take(
 }
 
 pub(crate) fn zmpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let (keys, end, count) = many_keys(args, WORDS)?;
+    pop_first(popping(args)?, exec)
+}
+
+/// Parses the arguments of `ZMPOP`.
+pub(crate) fn popping(args: &[Bytes]) -> CommandResult<Popping<'_>> {
+    many_keys(args, (b"MIN", b"MAX"))
+}
+
+/// Removes members of the first sorted set that exists.
+pub(crate) fn pop_first((keys, end, count): Popping<'_>, exec: &mut Exec<'_, '_>) -> CommandResult {
     for name in keys {
         let key = exec.key(name);
         let Some(set) = exec.find_sorted_set(&key)? else { continue };

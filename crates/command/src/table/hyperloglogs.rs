@@ -23,6 +23,7 @@ pub(super) static COMMANDS: [CommandSpec; 3] = [
         "key [element [element ...]]",
     ),
     CommandSpec::new("pfcount", -2, flags::READONLY, Handler::Keyspace(hyperloglog::pfcount))
+        .counts_as_write()
         .keys(&[KeySpec { first: 1, last: -1, step: 1, flags: &["RW", "access"] }])
         .reads_few_rows()
         .since_version(THIRD_VERSION)

@@ -69,20 +69,23 @@ pub(super) static COMMANDS: [CommandSpec; 9] = [
             "Ends subscriptions to shard channels, or all of them.",
             "[shardchannel [shardchannel ...]]",
         ),
-    CommandSpec::new("publish", 3, PUBLICATION, publish(ChannelKind::Channel)).about(
+    CommandSpec::new("publish", 3, PUBLICATION, publish(ChannelKind::Channel)).counts_as_write().about(
         "pubsub",
         "2.0.0",
         "O(N+M) where N is the number of receivers and M the number of patterns of all clients",
         "Sends a message to the subscribers of a channel.",
         "channel message",
     ),
-    CommandSpec::new("spublish", 3, PUBLICATION, publish(ChannelKind::Shard)).keys(SHARD_CHANNEL).about(
-        "pubsub",
-        "7.0.0",
-        "O(N) where N is the number of receivers",
-        "Sends a message to the subscribers of a shard channel.",
-        "shardchannel message",
-    ),
+    CommandSpec::new("spublish", 3, PUBLICATION, publish(ChannelKind::Shard))
+        .counts_as_write()
+        .keys(SHARD_CHANNEL)
+        .about(
+            "pubsub",
+            "7.0.0",
+            "O(N) where N is the number of receivers",
+            "Sends a message to the subscribers of a shard channel.",
+            "shardchannel message",
+        ),
     CommandSpec::new("pubsub", -2, flags::NONE, Handler::Container).subcommands(&PUBSUB).about(
         "pubsub",
         "2.8.0",

@@ -68,7 +68,7 @@ fn a_pause_of_writes_also_holds_a_copy_that_has_begun() {
     let (mut client, mut other) = (server.connect(), server.connect());
     create(&mut client);
     send(&mut other, "RENAME h g");
-    // The store shows nobody that a copy has begun. The whole takes far longer than this.
+    // No client can see that a copy has begun. The copy takes far longer than this sleep.
     std::thread::sleep(Duration::from_millis(10));
     assert_eq!(client.call(&["CLIENT", "PAUSE", "600000", "WRITE"]).unwrap(), Reply::OK);
     // What was proposed before the pause may still be executed.

@@ -178,9 +178,11 @@ impl Memtable {
         let mut rows = writes.rows.into_iter();
         while !rows.as_slice().is_empty() {
             let count = rows.len().min(TOGETHER);
-            // The look-ups of these rows wait for memory together.
+            // A row that gets a value was looked up before. One that is deleted perhaps not: the
+            // member of a sorted set that `ZPOPMIN` finds in the tree.
             if count > 1 && self.rows.len() >= TOUCHED_ROWS_MIN {
-                self.rows.map().touch(rows.as_slice()[..count].iter().map(|(row, _)| &row[..]));
+                let deleted = rows.as_slice()[..count].iter().filter(|(_, value)| value.is_none());
+                self.rows.map().touch(deleted.map(|(row, _)| &row[..]));
             }
             for (row, value) in rows.by_ref().take(count) {
                 match value {

@@ -360,11 +360,12 @@ impl RowMap {
 
     /// Reads what look-ups of these rows will read, so that the processor's cache has it. A look-up
     /// waits for memory four times, one after the other; here each step is taken for all rows.
-    pub fn touch<'a>(&self, mut rows: impl ExactSizeIterator<Item = &'a [u8]>) {
+    pub fn touch<'a>(&self, rows: impl Iterator<Item = &'a [u8]>) {
         if self.len == 0 {
             return;
         }
-        while rows.len() > 0 {
+        let mut rows = rows.peekable();
+        while rows.peek().is_some() {
             let mut places = [None; TOGETHER];
             for (place, row) in places.iter_mut().zip(&mut rows) {
                 // The first candidate is the row, almost always.
