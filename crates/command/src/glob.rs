@@ -3,11 +3,16 @@
 //! The matcher backtracks only to the last `*`, which suffices for globs. A match takes at most
 //! pattern x text steps, whereas plain recursion takes exponentially many.
 
+/// Returns true if a pattern of names matches. `*` alone matches every name, also an empty one.
+pub(crate) fn selects(pattern: &[u8], name: &[u8]) -> bool {
+    pattern == b"*" || matches(pattern, name)
+}
+
+/// Returns true if a pattern matches a text.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    // Redis accepts `*` alone without matching. For any other pattern and an empty text it does not
-    // examine the pattern, so `**` does not match an empty text.
+    // Redis does not examine the pattern if the text is empty, so no star matches it.
     if text.is_empty() {
-        return pattern.is_empty() || pattern == b"*";
+        return pattern.is_empty();
     }
     let (mut p, mut t) = (0, 0);
     // The pattern position after the last star, and the text position last tried for it.
@@ -91,7 +96,7 @@ mod tests {
         for (pattern, text, expected) in [
             ("", "", true),
             ("", "a", false),
-            ("*", "", true),
+            ("*", "", false),
             ("**", "", false),
             ("a**", "a", true),
             ("*", "anything", true),
@@ -119,6 +124,12 @@ mod tests {
         ] {
             assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern:?} {text:?}");
         }
+    }
+
+    #[test]
+    fn a_star_alone_selects_every_name() {
+        assert!(selects(b"*", b"") && selects(b"*", b"a") && selects(b"", b"") && selects(b"a*", b"ab"));
+        assert!(!selects(b"**", b"") && !selects(b"a", b"b"));
     }
 
     #[test]

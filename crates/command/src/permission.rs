@@ -37,9 +37,7 @@ pub struct KeyPattern {
 
 impl KeyPattern {
     pub fn permits(&self, key: &[u8], needed: Access) -> bool {
-        // In Redis only an empty pattern matches an empty key, not even `*` does.
-        let matches = if key.is_empty() { self.glob.is_empty() } else { glob::matches(&self.glob, key) };
-        self.access.covers(needed) && matches
+        self.access.covers(needed) && glob::matches(&self.glob, key)
     }
 }
 

@@ -403,7 +403,13 @@ impl Host for Commands<'_, '_, '_> {
     }
 
     fn may_call(&mut self, args: &[Bytes]) -> Option<bool> {
-        let spec = self.resolve(args).ok()?;
+        let spec = lookup(&args[0])?;
+        let named = leaf(spec, args);
+        // A container may be asked for alone, and the number of arguments does not matter.
+        if args.len() > 1 && !spec.subcommands.is_empty() && std::ptr::eq(named, spec) {
+            return None;
+        }
+        let spec = named;
         Some(self.rules.is_none_or(|rules| rules.denial(spec, args).is_none()))
     }
 }

@@ -62,8 +62,10 @@ pub fn flags_of(body: &[u8]) -> Result<(Flags, usize), String> {
     let end = body.iter().take(SHEBANG_LEN_MAX).position(|&byte| byte == b'\n');
     let Some(end) = end else { return Err("Invalid script shebang".into()) };
     flags.are_stated = true;
-    let line = String::from_utf8_lossy(&body[..end]);
-    let mut words = line.split_ascii_whitespace();
+    let Ok(words) = resp::split_words(&body[..end]) else {
+        return Err("Invalid engine in script shebang".into());
+    };
+    let mut words = words.iter().map(|word| String::from_utf8_lossy(word));
     let engine = words.next().unwrap_or_default();
     if engine != "#!lua" {
         return Err(format!("Unexpected engine in script shebang: {engine}"));

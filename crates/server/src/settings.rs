@@ -70,6 +70,28 @@ pub struct Settings {
     fixed: Vec<(&'static str, String)>,
 }
 
+/// Settings that Redis changes and a store does not: the name, Redis's values if they are words,
+/// and why there is no other value.
+const KEPT: [(&str, &[&str], &str); 4] = [
+    ("appendfsync", &["everysec", "always", "no"], "the option fsync of the start decides"),
+    ("appendonly", &["yes", "no"], "every write is in the log of its region"),
+    (
+        "maxmemory-policy",
+        &[
+            "volatile-lru",
+            "volatile-lfu",
+            "volatile-random",
+            "volatile-ttl",
+            "allkeys-lru",
+            "allkeys-lfu",
+            "allkeys-random",
+            "noeviction",
+        ],
+        "nothing is evicted: flash holds what RAM cannot",
+    ),
+    ("save", &[], "every write is in the log of its region, and SAVE and BGSAVE make a checkpoint"),
+];
+
 /// The values of `acl-pubsub-default`.
 pub const ALL_CHANNELS: &str = "allchannels";
 pub const NO_CHANNELS: &str = "resetchannels";
@@ -224,9 +246,34 @@ impl Settings {
 
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         let name = name.to_ascii_lowercase();
-        self.set_value(&name, value)?;
-        self.changed.insert(name);
+        if !self.is_kept(&name, value)? {
+            self.set_value(&name, value)?;
+            self.changed.insert(name);
+        }
         Ok(())
+    }
+
+    /// Returns true if `value` is the only one that a setting of Redis can have here. Tools write
+    /// some when they connect.
+    ///
+    /// # Errors
+    /// The reason why a store has no other value.
+    fn is_kept(&self, name: &str, value: &str) -> Result<bool, SettingError> {
+        let Some((_, values, why)) = KEPT.iter().find(|(kept, ..)| *kept == name) else { return Ok(false) };
+        let value = value.trim().to_ascii_lowercase();
+        if self.fixed.iter().any(|(fixed, has)| *fixed == name && *has == value) {
+            return Ok(true);
+        }
+        let is_known = values.is_empty() || values.iter().any(|known| *known == value);
+        match (is_known, values) {
+            (true, _) => Err(SettingError::Invalid((*why).to_owned())),
+            (false, ["yes", "no"]) => Err(SettingError::Invalid("argument must be 'yes' or 'no'".to_owned())),
+            (false, values) => {
+                let listed = values.join(", ");
+                let text = format!("argument(s) must be one of the following: {listed}");
+                Err(SettingError::Invalid(text))
+            }
+        }
     }
 
     fn set_value(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
@@ -369,6 +416,32 @@ mod tests {
             assert!(settings.all().contains(&("snapshot-rate", rate.to_string())));
         }
         assert!(matches!(settings.set("snapshot-rate", "fast"), Err(SettingError::Invalid(_))));
+    }
+
+    #[test]
+    fn settings_with_one_value_take_it_and_say_why_there_is_no_other() {
+        let mut settings = Settings::from_config(&Config::single("dir".into(), 7000));
+        let before = settings.all();
+        for (name, value, other, why) in [
+            ("maxmemory-policy", "NoEviction", "allkeys-lru", "nothing is evicted"),
+            (
+                "maxmemory-policy",
+                "noeviction",
+                "lru",
+                "argument(s) must be one of the following: volatile-lru, ",
+            ),
+            ("appendonly", "yes", "no", "log"),
+            ("appendonly", "yes", "maybe", "argument must be 'yes' or 'no'"),
+            ("appendfsync", "always", "no", "fsync"),
+            ("save", "", "3600 1", "checkpoint"),
+        ] {
+            assert_eq!(settings.set(name, value), Ok(()), "{name}");
+            let refused = settings.set(name, other);
+            let says = |text: &String| text.contains(why);
+            assert!(matches!(&refused, Err(SettingError::Invalid(text)) if says(text)), "{refused:?}");
+        }
+        assert_eq!(settings.all(), before);
+        assert!(settings.changed().is_empty());
     }
 
     #[test]

@@ -174,7 +174,7 @@ pub(crate) fn keys(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let mut found = Vec::new();
     let pattern = &args[1];
     visit_live(exec, exec.slots, 0, &mut |txn, key, _| {
-        if !glob::matches(pattern, key.key) {
+        if !glob::selects(pattern, key.key) {
             return ControlFlow::Continue(());
         }
         found.push(Reply::bulk(Bytes::copy_from_slice(key.key)));
@@ -193,7 +193,7 @@ pub(crate) struct ScanOptions<'a> {
 
 impl<'a> ScanOptions<'a> {
     pub fn matches(&self, name: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| glob::matches(pattern, name))
+        self.pattern.is_none_or(|pattern| glob::selects(pattern, name))
     }
 
     pub fn parse(args: &'a [Bytes], with_type: bool) -> CommandResult<ScanOptions<'a>> {

@@ -152,10 +152,11 @@ fn list(store: &Store, options: &[Bytes]) -> Reply {
             }
         }
         [option, ids @ ..] if option.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
-            let parsed: Option<Vec<u64>> =
-                ids.iter().map(|id| std::str::from_utf8(id).ok()?.parse().ok()).collect();
+            let parsed: Option<Vec<i64>> = ids.iter().map(|id| resp::parse_integer(id)).collect();
             match parsed {
-                Some(wanted) => all.retain(|entry| wanted.contains(&entry.id)),
+                Some(wanted) => {
+                    all.retain(|entry| wanted.iter().any(|id| u64::try_from(*id) == Ok(entry.id)))
+                }
                 None => return Reply::error("ERR Invalid client ID"),
             }
         }

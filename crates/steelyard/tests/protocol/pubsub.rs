@@ -165,6 +165,12 @@ const SCRIPTS: &[&str] = &[
      0: PUBLISH a self
      0: PSUBSCRIBE a?
      0: PUBLISH ab self
+     0: PSUBSCRIBE *
+     0: SUBSCRIBE ''
+     1: PUBLISH '' none
+     0: PUBSUB CHANNELS ''
+     0: UNSUBSCRIBE ''
+     0: PUNSUBSCRIBE *
      1: PUBLISH b other
      0: UNSUBSCRIBE b
      0: UNSUBSCRIBE b

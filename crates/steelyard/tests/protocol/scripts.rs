@@ -31,6 +31,12 @@ fn commands_on_scripts_are_answered_as_redis_answers_them() {
             "SCRIPT LOAD return(\nSCRIPT LOAD #!js",
             "EVAL #!lua¶return_1 0\nEVAL #!lua_flags=x¶return 0\nEVAL #!js¶return 0",
             "EVAL #!lua_a=1¶return 0\nEVAL #!lua 0\nEVAL_RO #!lua¶return 0\nEVAL #!lua¶return_x 0",
+            "EVAL #!lua_flags=\"no-writes\"¶return_1 0\nEVAL #!'lua'_\"flags=no-writes\"¶return_1 0",
+            "EVAL #!lua_flags=\"no-writes¶return_1 0\nEVAL #!lua_flags='x'¶return_1 0\nEVAL #!lua_''¶return_1 0",
+            "EVAL return_redis['acl\\95check\\95cmd']('xgroup') 0\nEVAL return_redis['acl\\95check\\95cmd']('get') 0\n\
+             EVAL return_redis['acl\\95check\\95cmd']('xgroup','create') 0\n\
+             EVAL return_redis['acl\\95check\\95cmd']('xgroup','nope') 0\nEVAL return_redis['acl\\95check\\95cmd']('nope') 0",
+            "EVAL redis.setresp('3')_return_1 0\nEVAL redis.setresp('x')_return_1 0\nEVAL redis.setresp(nil) 0",
             "EVAL #!lua_flags=no-writes¶return_redis.call('set','a',1) 0",
             "EVAL_RO return_redis.call('set','a',1) 0\nEVAL_RO return_redis.call('get',KEYS[1]) 1 a",
             "EVAL #!lua_flags=no-cluster,allow-oom,allow-stale¶return_1 0",
@@ -40,7 +46,7 @@ fn commands_on_scripts_are_answered_as_redis_answers_them() {
             "ACL SETUSER u on nopass ~own:* +eval +evalsha +get +set +multi +exec +ping\nAUTH u x\n\
              EVAL return_redis.call('incr','own:1') 0\nEVAL return_redis.call('get','other') 0\n\
              EVAL return_redis.pcall('set','own:1','x') 0\nEVAL return_redis.pcall('get','own:1') 0\n\
-             EVAL return_redis.acl_check_cmd('get','other') 0\nEVAL return_redis.acl_check_cmd('get','own:x') 0\n\
+             EVAL return_redis['acl\\95check\\95cmd']('get','other') 0\nEVAL return_redis['acl\\95check\\95cmd']('get','own:x') 0\n\
              EVAL return_1 1 other\nEVAL_RO return_1 0\nEVALSHA x 1 other\nMULTI\n\
              EVAL return_redis.pcall('get','other') 0\nEVAL return_redis.pcall('set','own:2',KEYS[1]) 1 own:2\n\
              EXEC\nGET own:2",

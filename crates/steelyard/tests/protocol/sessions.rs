@@ -196,6 +196,14 @@ fn settings_are_read_and_refused_as_in_redis() {
              CONFIG GET proto-max-bulk-len
              CONFIG SET proto-max-bulk-len 2000000
              CONFIG GET proto-max-bulk-len
+             CONFIG SET maxmemory-policy noeviction
+             CONFIG SET maxmemory-policy never
+             CONFIG SET appendonly maybe
+             CONFIG SET appendfsync never
+             CONFIG SET save ''
+             CONFIG GET save
+             CLIENT LIST ID -1 0 99999
+             CLIENT LIST ID 1x
              CONFIG RESETSTAT
              CONFIG RESETSTAT now",
             "HELLO 3

@@ -124,7 +124,8 @@ impl Generator {
         // The tokens of SCAN may differ in the order in which keys are visited.
         const OTHERS: [&str; 9] =
             ["HELLO", "AUTH", "CLIENT", "COMMAND", "SELECT", "RESET", "QUIT", "SCAN", "DBSIZE"];
-        // In cluster mode Steelyard refuses these in transactions and scripts, and Redis executes them.
+        // In cluster mode Steelyard refuses these in transactions and scripts, and Redis executes
+        // them.
         const OF_ALL_SLOTS: [&str; 3] = ["KEYS", "FLUSHALL", "FLUSHDB"];
         let is_one_of =
             |names: &[&str]| names.iter().any(|name| args[0].eq_ignore_ascii_case(name.as_bytes()));
