@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use rocksdb::{
     properties, Cache, ColumnFamilyDescriptor, ReadOptions, WriteBatch, DB,
     DEFAULT_COLUMN_FAMILY_NAME as DEFAULT_FAMILY,
@@ -353,8 +353,7 @@ impl Keyspace {
         while self.is_flushing() && Instant::now() < give_up {
             std::thread::sleep(FLUSH_LOOK_PERIOD);
         }
-        // In steps, so that no other thread waits long for the tier.
-        while self.tier.write().evict() {}
+        self.in_steps(|tier| !tier.evict());
         let old_index = self.tier.write().shrink();
         drop(old_index);
         Ok(())
@@ -494,7 +493,7 @@ impl Keyspace {
             let ingested = self.flusher.ingest(&self.db, &memtable, &|| self.debt(), &self.pace);
             drop(memtable);
             if ingested.is_ok() {
-                while !self.tier.write().settle(SETTLED_ROWS) {}
+                self.in_steps(|tier| tier.settle(SETTLED_ROWS));
             }
             self.pace.flush_ends(ingested.is_ok());
             ingested?;
@@ -618,9 +617,12 @@ impl Keyspace {
         }
     }
 
-    /// Informs the RAM tier that the rows in these ranges were replaced in RocksDB.
-    pub(crate) fn replaced(&self, ranges: &[(Bytes, Bytes)]) {
-        self.tier.write().replaced(ranges);
+    /// Repeats a step until it returns true. Other threads get the tier in between.
+    pub(crate) fn in_steps(&self, mut step: impl FnMut(&mut RamTier) -> bool) {
+        let mut tier = self.tier.write();
+        while !step(&mut tier) {
+            RwLockWriteGuard::bump(&mut tier);
+        }
     }
 
     /// Teaches the filter of rows a part of the rows that are on flash, and blocks meanwhile.

@@ -279,8 +279,11 @@ impl Rows {
         while ram.tier.frozen().next().is_some() {
             ram.tier.settle(2);
         }
+        let ranges = [(from.clone(), to.clone())];
+        ram.tier.begin_replacing(&ranges);
+        while !ram.tier.replace_step() {}
         self.flash.ingest(from, to, rows);
-        ram.tier.replaced(&[(from.clone(), to.clone())]);
+        ram.tier.end_replacing(&ranges);
     }
 }
 

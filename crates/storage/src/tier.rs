@@ -27,6 +27,9 @@
 //! * A [fill](RamTier::fill) carries the [epoch](RamTier::epoch) from before flash was read. It is
 //!   accepted only if no memtable was dropped since and no memtable determines the row.
 //!
+//! Rows that are replaced on flash directly are barred from the row cache
+//! [meanwhile](RamTier::begin_replacing).
+//!
 //! The known ranges hold what flash has, whatever the memtables say, and scans merge the memtables
 //! over them. They are accepted only if flash was read after the last step of settling, because
 //! each step tells them what a flush has changed on flash.
@@ -37,6 +40,7 @@
 mod known_ranges;
 mod last_use;
 mod memtable;
+mod ranges;
 mod row_cache;
 mod row_filter;
 mod row_map;
@@ -55,6 +59,7 @@ use known_ranges::KnownRanges;
 pub use known_ranges::{RANGE_BYTES_MAX, RANGE_ROWS_MAX};
 pub use last_use::Seconds;
 pub use memtable::Memtable;
+use ranges::Ranges;
 use row_cache::RowCache;
 pub use row_cache::CACHE_ENTRY_OVERHEAD_BYTES;
 use row_filter::RowFilter;
@@ -62,7 +67,7 @@ pub use row_filter::{RowFilterUse, RowHash, Unlearnt};
 
 /// Number of rows from which a memtable is not all in the processor's cache.
 const TOUCHED_ROWS_MIN: usize = 2048;
-/// Maximum number of row cache places that one settling step examines for a deleted range.
+/// Maximum number of row cache places that one step examines for deleted or replaced ranges.
 const CACHE_PLACES_PER_STEP: usize = 4096;
 /// Maximum number of known ranges that one settling step forgets for a deleted range.
 const KNOWN_RANGES_PER_STEP: usize = 32;
@@ -91,14 +96,47 @@ pub struct RamTier {
     now: AtomicU32,
     /// The progress of settling the oldest frozen memtable.
     settled: Settled,
+    /// The ranges that are being replaced on flash. Nothing of them is cached meanwhile.
+    replaced: Option<Removal>,
 }
 
 #[derive(Debug, Default)]
 struct Settled {
+    /// The number of deleted ranges of which nothing is known any more.
     ranges: usize,
-    /// The next row cache place to examine for the current range.
-    place: usize,
+    /// The removal of the deleted ranges from the row cache.
+    removal: Option<Removal>,
     row: Option<Bytes>,
+}
+
+/// The removal of ranges from the row cache in steps.
+#[derive(Debug)]
+struct Removal {
+    ranges: Ranges,
+    /// The next place to examine; `None` at the end.
+    place: Option<usize>,
+}
+
+impl Removal {
+    fn of(ranges: &[(Bytes, Bytes)]) -> Removal {
+        let ranges = Ranges::of(ranges);
+        let place = (!ranges.is_empty()).then_some(0);
+        Removal { ranges, place }
+    }
+
+    /// Takes a step. Returns true if there was nothing left to do.
+    fn is_over(&mut self, cache: &mut RowCache) -> bool {
+        let Some(place) = self.place else { return true };
+        self.place = cache.remove_ranges(&self.ranges, place, CACHE_PLACES_PER_STEP);
+        false
+    }
+
+    /// Begins again, after rows got other places. What was removed is not added again.
+    fn begin_again(&mut self) {
+        if self.place.is_some() {
+            self.place = Some(0);
+        }
+    }
 }
 
 /// An immutable view of the memtables at one moment.
@@ -134,6 +172,7 @@ impl RamTier {
             epoch: 0,
             now: AtomicU32::new(0),
             settled: Settled::default(),
+            replaced: None,
         };
         tier.share();
         tier
@@ -191,12 +230,18 @@ impl RamTier {
     /// Gives back the memory of an index of the row cache that has become far too large. The result
     /// is to be dropped where that may take long.
     pub fn shrink(&mut self) -> impl Send + use<> {
-        self.cache.shrink()
+        let old = self.cache.shrink();
+        if old.is_some() {
+            let removals = [self.settled.removal.as_mut(), self.replaced.as_mut()];
+            removals.into_iter().flatten().for_each(Removal::begin_again);
+        }
+        old
     }
 
     /// Drops the rows of the row cache and the known ranges, for measurements of flash.
     pub fn forget_clean(&mut self) {
-        self.cache.remove_range((&[], &[0xff; 32]), 0, usize::MAX);
+        let everything = (Bytes::new(), Bytes::from_static(&[0xff; 32]));
+        self.cache.remove_ranges(&Ranges::of(&[everything]), 0, usize::MAX);
         self.known.forget(&[], &[0xff; 32], usize::MAX - 1);
     }
 
@@ -323,7 +368,8 @@ impl RamTier {
     /// true if it was cached. The row counts as not used, until it is looked up.
     pub fn fill(&mut self, row: &Bytes, value: &Option<Bytes>, epoch: u64) -> bool {
         let is_of_now = epoch == self.epoch || Failpoint::StaleFill.is_on();
-        let holds = is_of_now && self.in_memtables(row).is_none();
+        let is_replaced = self.replaced.as_ref().is_some_and(|removal| removal.ranges.contain(row));
+        let holds = is_of_now && !is_replaced && self.in_memtables(row).is_none();
         if holds {
             self.cache.put(row, value, 0);
         }
@@ -427,14 +473,14 @@ impl RamTier {
         let Some(oldest) = self.frozen.front().cloned() else { return true };
         self.flash_version += 1;
         if let Some((from, to)) = oldest.ranges().get(self.settled.ranges) {
-            if !Failpoint::DeletedStaysKnown.is_on() && !self.known.forget(from, to, KNOWN_RANGES_PER_STEP) {
-                return false;
+            if Failpoint::DeletedStaysKnown.is_on() || self.known.forget(from, to, KNOWN_RANGES_PER_STEP) {
+                self.settled.ranges += 1;
             }
-            let (place, count) = (self.settled.place, CACHE_PLACES_PER_STEP);
-            match self.cache.remove_range((from, to), place, count) {
-                Some(next) => self.settled.place = next,
-                None => (self.settled.ranges, self.settled.place) = (self.settled.ranges + 1, 0),
-            }
+            return false;
+        }
+        // One pass over the cache for all ranges: there may be as many as regions.
+        if !self.settled.removal.get_or_insert_with(|| Removal::of(oldest.ranges())).is_over(&mut self.cache)
+        {
             return false;
         }
         let mut last = None;
@@ -499,20 +545,48 @@ impl RamTier {
         self.filter.used()
     }
 
-    /// Invalidates the cached rows in these ranges, which were replaced on flash directly.
+    /// Begins to replace the rows in these ranges on flash directly. They must not change before
+    /// [`replace_step`](Self::replace_step) has returned true, and not after
+    /// [`end_replacing`](Self::end_replacing), which must follow also if nothing was replaced.
     ///
     /// # Panics
     /// If a memtable has a row in a range, or deletes any of it, because that would hide the new
-    /// rows on flash.
-    pub fn replaced(&mut self, ranges: &[(Bytes, Bytes)]) {
+    /// rows on flash. If other ranges are being replaced.
+    pub fn begin_replacing(&mut self, ranges: &[(Bytes, Bytes)]) {
+        assert!(self.replaced.is_none(), "ranges are replaced one after the other");
+        let removal = match Failpoint::ReplacedStays.is_on() {
+            true => Removal::of(&[]),
+            false => Removal::of(ranges),
+        };
+        self.replaced = Some(removal);
+        self.invalidate(ranges);
+    }
+
+    /// Takes a step of removing the rows that are being replaced from the row cache. Returns true
+    /// once there are none.
+    pub fn replace_step(&mut self) -> bool {
+        let Some(removal) = &mut self.replaced else { return true };
+        removal.is_over(&mut self.cache)
+    }
+
+    /// Ends what [`begin_replacing`](Self::begin_replacing) began, with the same ranges.
+    ///
+    /// # Panics
+    /// Same as `begin_replacing`. If steps of it are left, for then the old rows would stay.
+    pub fn end_replacing(&mut self, ranges: &[(Bytes, Bytes)]) {
+        let is_removed = self.replaced.take().is_some_and(|removal| removal.place.is_none());
+        assert!(is_removed, "the row cache still has rows that were replaced on flash");
+        self.invalidate(ranges);
+    }
+
+    /// Forgets what is known of ranges, but for the rows in the row cache. What was read from flash
+    /// before is not accepted any more.
+    fn invalidate(&mut self, ranges: &[(Bytes, Bytes)]) {
         self.epoch += 1;
         self.flash_version += 1;
         for (from, to) in ranges {
             let is_free = self.tables().all(|table| !table.speaks_of(from, to));
             assert!(is_free, "rows are replaced on flash that are also in RAM");
-            if !Failpoint::ReplacedStays.is_on() {
-                self.cache.remove_range((from, to), 0, usize::MAX);
-            }
             if !Failpoint::ReplacedStaysKnown.is_on() {
                 self.known.forget(from, to, usize::MAX - 1);
             }

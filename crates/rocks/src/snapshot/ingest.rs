@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use rocksdb::CompactOptions;
 use storage::{extent, WriteSet};
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
@@ -33,6 +34,36 @@ pub enum IngestStep {
     Deleted,
     Flushed,
     Ingested,
+}
+
+/// Keeps rows that are replaced in RocksDB out of the RAM tier until it is dropped. Flushes are
+/// held meanwhile.
+struct Replacing<'a> {
+    keyspace: &'a Keyspace,
+    ranges: &'a [(Bytes, Bytes)],
+}
+
+impl<'a> Replacing<'a> {
+    /// Removes the rows in these ranges from the RAM tier.
+    fn begin(keyspace: &'a Keyspace, ranges: &'a [(Bytes, Bytes)]) -> Replacing<'a> {
+        let mut has_begun = false;
+        keyspace.in_steps(|tier| {
+            if !std::mem::replace(&mut has_begun, true) {
+                tier.begin_replacing(ranges);
+            }
+            tier.replace_step()
+        });
+        Replacing { keyspace, ranges }
+    }
+}
+
+impl Drop for Replacing<'_> {
+    fn drop(&mut self) {
+        self.keyspace.in_steps(|tier| {
+            tier.end_replacing(self.ranges);
+            true
+        });
+    }
 }
 
 impl Keyspace {
@@ -103,16 +134,13 @@ impl Keyspace {
         // No entry of the region is applied during the ingest, so after the flush no memtable holds
         // a row of the region.
         self.flush_holding(&flushes)?;
+        let replacing = Replacing::begin(self, &deletion.ranges_deleted);
         self.delete_in_rocksdb(&self.present(&deletion)?)?;
-        self.replaced(&deletion.ranges_deleted);
         observe(IngestStep::Deleted)?;
         flush_memtables(&self.db)?;
         observe(IngestStep::Flushed)?;
-        let ingested = self.ingest_files(dir, manifest);
-        // Rows that were read and cached during the ingest are dropped, too, also if it failed.
-        self.replaced(&deletion.ranges_deleted);
-        ingested?;
-        drop(flushes);
+        self.ingest_files(dir, manifest)?;
+        drop((replacing, flushes));
         observe(IngestStep::Ingested)?;
         tracing::debug!(region, index, files = manifest.files.len(), "ingested a snapshot");
         Ok(())

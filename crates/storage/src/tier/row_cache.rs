@@ -6,6 +6,7 @@ use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::last_use::{LastUse, Seconds};
+use super::ranges::Ranges;
 use crate::clock_cache::{self, Clock};
 
 /// Estimated memory that an entry takes in addition to its key and value, in bytes.
@@ -58,6 +59,11 @@ impl RowCache {
 
     pub fn bytes(&self) -> u64 {
         self.clock.bytes()
+    }
+
+    #[cfg(test)]
+    pub fn places(&self) -> usize {
+        self.clock.places()
     }
 
     pub fn is_over(&self) -> bool {
@@ -157,13 +163,12 @@ impl RowCache {
         self.evict();
     }
 
-    /// Removes the rows in `from..to` among the `count` places from `place` on. Returns the next
+    /// Removes the rows in `ranges` among the `count` places from `place` on. Returns the next
     /// place to look at, or `None` at the end.
-    pub fn remove_range(&mut self, (from, to): (&[u8], &[u8]), place: usize, count: usize) -> Option<usize> {
+    pub fn remove_ranges(&mut self, ranges: &Ranges, place: usize, count: usize) -> Option<usize> {
         let end = self.clock.places().min(place.saturating_add(count));
         for place in place..end {
-            let row = self.clock.get(place).map(|entry| &entry.row[..]);
-            if row.is_some_and(|row| from <= row && row < to) {
+            if self.clock.get(place).is_some_and(|entry| ranges.contain(&entry.row)) {
                 self.remove(place);
             }
         }

@@ -127,10 +127,28 @@ impl Store {
             self.flush_oldest();
             while !self.tier.settle(8) {}
         }
+        let ranges = [(from.clone(), to.clone())];
+        self.tier.begin_replacing(&ranges);
+        // Rows are read meanwhile, from before and from after.
+        let read = |store: &mut Store| {
+            store.begin_range(&from, &to);
+            store.end_range();
+            store.fetch(from.clone());
+            if let Some((row, value, epoch)) = store.fetches.pop() {
+                store.tier.fill(&row, &value, epoch);
+            }
+            store.fetch(from.clone());
+        };
+        read(self);
+        while !self.tier.replace_step() {
+            read(self);
+        }
+        read(self);
         self.flash.ingest(&from, &to, [(from.clone(), value.clone())]);
         self.model.retain(|row, _| *row < from || to <= *row);
         self.model.insert(from.clone(), value);
-        self.tier.replaced(&[(from, to)]);
+        read(self);
+        self.tier.end_replacing(&ranges);
     }
 
     fn flush_oldest(&mut self) {
@@ -373,7 +391,7 @@ fn a_fetch_that_began_before_a_memtable_was_dropped_fills_nothing() {
     store.flush_oldest();
     while !store.tier.settle(8) {}
     // The written row is evicted, and nothing in RAM contradicts the fetch.
-    store.tier.cache.remove_range((&[], &[0xff; 32]), 0, usize::MAX);
+    store.tier.forget_clean();
     let (row, value, epoch) = store.fetches.pop().unwrap();
     assert_eq!(value, None);
     assert!(!store.tier.fill(&row, &value, epoch));
@@ -695,6 +713,31 @@ fn a_row_cache_gives_its_memory_back() {
     write_keys(&mut store, 0..80_000);
     flush_all(&mut store);
     assert_eq!(kept(&store), 80_000);
+}
+
+/// A deletion is removed from the cache in steps, between which its rows may get other places.
+#[test]
+fn an_index_that_shrinks_keeps_no_deleted_row() {
+    let mut store = Store::new(64 << 20);
+    write_keys(&mut store, 0..80_000);
+    flush_all(&mut store);
+    store.tier.set_bytes_max(1 << 20, 1 << 30);
+    while store.tier.evict() {}
+    let ranges_deleted = vec![
+        (Bytes::new(), Bytes::from_static(&[2])),
+        (Bytes::from_static(&[2]), Bytes::from_static(&[0xff; 32])),
+    ];
+    store.write(WriteSet { ranges_deleted, rows: vec![] });
+    store.tier.freeze();
+    store.flush_oldest();
+    (0..12).for_each(|_| assert!(!store.tier.settle(8)));
+    let places = store.tier.cache.places();
+    drop(store.tier.shrink());
+    assert!(store.tier.cache.places() < places);
+    while !store.tier.settle(8) {}
+    let left = (0..80_000).filter(|n| store.tier.look(&key_row(*n)).is_some()).count();
+    assert_eq!(left, 0);
+    assert_eq!(store.tier.cache.bytes(), 0);
 }
 
 #[test]
