@@ -205,12 +205,30 @@ fn an_entry_holds_what_its_commands_hold() {
     txn.set_held_limit(HeldLimit { bytes: 700_000, large: None });
     let replies = entry::apply(&builder.finish(1, 1), &mut txn, SlotRange::ALL).expect("it is executed");
     let refused: Vec<bool> = replies.iter().flatten().map(Reply::is_error).collect();
-    assert_eq!(refused, [false, false, false, true, true, true]);
+    // What a refused command has collected is dropped, and what others hold is not.
+    assert_eq!(refused, [false, false, false, true, false, true]);
     // The next entry holds nothing at first.
     let mut builder = Builder::new();
     builder.push(0, false, &words("SMEMBERS set"));
     let replies = entry::apply(&builder.finish(2, 1), &mut txn, SlotRange::ALL).expect("it is executed");
     assert!(matches!(&replies[..], [Some(Reply::Set(members))] if members.len() == ELEMENTS));
+}
+
+/// However much a command asks for, those behind it in the entry are executed.
+#[test]
+fn a_refused_command_does_not_refuse_others_of_its_entry() {
+    let rows = filled();
+    let mut builder = Builder::new();
+    for line in ["SUNIONSTORE to set", "XREADGROUP GROUP g c STREAMS stream >", "SMEMBERS set"] {
+        builder.push(0, false, &words(line));
+        builder.push(0, false, &words("SET key value"));
+        builder.push(0, false, &words("HMGET hash f1 f2"));
+    }
+    let mut txn = Txn::begin(&rows, 1).expect("rows are read");
+    txn.set_held_limit(HeldLimit { bytes: SMALL, large: None });
+    let replies = entry::apply(&builder.finish(1, 1), &mut txn, SlotRange::ALL).expect("it is executed");
+    let refused: Vec<bool> = replies.iter().flatten().map(Reply::is_error).collect();
+    assert_eq!(refused, [true, false, false].repeat(3));
 }
 
 /// A group's second stream does not undo the delivery of the first one.
