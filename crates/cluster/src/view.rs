@@ -93,6 +93,8 @@ fn store_view(
         (MemberState::Removed, _) if meta.first_peer_on(record.id).is_some() => placement::StoreState::Lost,
         (MemberState::Removed, _) => return None,
         (_, Liveness::Lost) => placement::StoreState::Lost,
+        // The operator wants it to leave, and it cannot hand anything over.
+        (MemberState::Draining, Liveness::Down) => placement::StoreState::Lost,
         (_, Liveness::Down) => placement::StoreState::Down,
         (_, Liveness::Up) if ledger.is_lost_to_a_hang(record.id, now) => placement::StoreState::Lost,
         (_, Liveness::Up) if !ledger.takes_on(record.id, now) => placement::StoreState::Down,

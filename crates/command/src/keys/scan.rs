@@ -273,6 +273,10 @@ pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 
 /// Returns the first key at or after a random position, wrapping around at the end.
 pub(crate) fn randomkey(_: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
+    // Flash may be full of deleted rows, which the walk would pass.
+    if exec.txn.counts(exec.db)?.keys == 0 {
+        return Ok(Reply::Nil);
+    }
     let mut random = Draw::new(exec.seed);
     let SlotRange { first, last } = exec.slots;
     let slot = first + random.below(exec.slots.len() as u64) as Slot;

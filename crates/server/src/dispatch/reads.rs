@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use node::reads::{Local, Origin, Proof, Read};
 use node::{Answer, Item, Maintenance, Refusal, Work};
@@ -33,6 +33,9 @@ use crate::loops::ToWorker;
 use crate::proposals::{cluster_down, Answers, NotDone};
 use crate::regions::{RegionShared, RowsToken};
 use crate::store::Store;
+
+/// The time after which a pass over many slow commands ends, so that the lease still holds then.
+const PASS_TIME: Duration = Duration::from_millis(100);
 
 /// Maximum number of slots whose due keys one entry deletes.
 const DUE_SLOTS_MAX: usize = 256;
@@ -72,6 +75,7 @@ impl Store {
         region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.regions.touch(region);
         let mut pass = None;
+        let began = Instant::now();
         if self.membership.may_use_lease() {
             self.want_lease(region, clock::boot_nanos());
             pass = self.proved_pass(region, version, &items, Proof::Lease(origin)).await?;
@@ -82,7 +86,8 @@ impl Store {
                 pass
             }
             None => {
-                self.read_index(region, deadline).await?;
+                // A long pass that the lease did not outlast leaves as much time as there was.
+                self.read_index(region, deadline + began.elapsed()).await?;
                 self.metrics.reads_by_read_index.inc_by(items.len() as u64);
                 let proved = self.proved_pass(region, version, &items, Proof::AlreadyThere).await?;
                 proved.ok_or(NotDone::NotLeader)?
@@ -160,8 +165,8 @@ impl Store {
 
     /// Executes the commands over the present rows, in order. The commands before the first miss
     /// are answered from RAM. The rest waits for flash on other threads, so that a slow device
-    /// never delays an I/O thread. The pass ends when the replies are large, so there may be fewer
-    /// answers than commands, but at least one.
+    /// never delays an I/O thread. The pass ends when the replies are large or have taken long, so
+    /// there may be fewer answers than commands, but at least one.
     async fn pass(
         self: &Arc<Self>,
         region: &Arc<RegionShared>,
@@ -183,8 +188,8 @@ impl Store {
         if missed < items.len() {
             let _permit = self.client_memory.reading(items.len() - missed).await;
             let cold = self.metrics.cold_reads.begin();
-            let (mut at, mut bytes) = (missed, 0);
-            while at < items.len() && bytes < REPLY_BYTES_MAX {
+            let (mut at, mut bytes, began) = (missed, 0, Instant::now());
+            while at < items.len() && bytes < REPLY_BYTES_MAX && began.elapsed() < PASS_TIME {
                 let window = &items[at..items.len().min(at + WINDOW_ITEMS)];
                 let mut read = self.read_fetched(region, window, now).await;
                 if read.is_empty() {
@@ -241,7 +246,7 @@ impl Store {
     ) -> Result<ColdReads, NotDone> {
         let (store, region, items) = (self.clone(), region.clone(), items.clone());
         let reading = tokio::task::spawn_blocking(move || -> storage::Result<ColdReads> {
-            let (mut read, mut bytes) = (ColdReads::new(), 0);
+            let (mut read, mut bytes, began) = (ColdReads::new(), 0, Instant::now());
             for (position, item) in items.iter().enumerate().skip(first) {
                 // RAM was already searched for the first command.
                 let in_ram = match position > first {
@@ -260,7 +265,7 @@ impl Store {
                 };
                 bytes += answered.0.as_ref().map_or(0, Answer::bytes);
                 read.push((answered, has_missed));
-                if bytes >= REPLY_BYTES_MAX {
+                if bytes >= REPLY_BYTES_MAX || began.elapsed() >= PASS_TIME {
                     break;
                 }
             }

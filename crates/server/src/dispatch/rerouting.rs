@@ -73,13 +73,15 @@ impl Store {
     }
 
     /// Executes the commands that the first region did not, in the present regions of their slots.
-    /// Commands of one slot stay together and so keep their order.
+    /// Commands of one slot stay together and so keep their order. Those behind a command that was
+    /// answered have as much time again: long reads of one client are not late.
     async fn execute_elsewhere(
         self: &Arc<Self>,
         mut answers: Answers,
         items: &[Item],
-        deadline: Instant,
+        mut deadline: Instant,
     ) -> Vec<Answer> {
+        let patience = self.config.request_timeout;
         let open = |answers: &Answers| -> Vec<usize> {
             (0..answers.len()).filter(|position| answers[*position].is_none()).collect()
         };
@@ -102,6 +104,8 @@ impl Store {
             if still == left {
                 // The new owner of the slots is not known yet.
                 let _ = tokio::time::timeout(LEADER_POLL, changed).await;
+            } else {
+                deadline = deadline.max(Instant::now() + patience);
             }
             left = still;
         }

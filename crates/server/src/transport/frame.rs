@@ -138,7 +138,10 @@ pub enum Frame {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    #[error("a frame of {0} bytes is longer than allowed")]
+    #[error(
+        "a frame of {0} bytes is longer than allowed: the other end may be no peer port of a store, or only one \
+         end uses TLS"
+    )]
     TooLong(usize),
     #[error("frame ends inside {0}")]
     Truncated(&'static str),

@@ -1,12 +1,15 @@
 //! The incoming side of the connections with other stores.
 
+use std::collections::HashMap;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use cluster::StoreKey;
+use parking_lot::Mutex;
 use raft::eraftpb;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -79,6 +82,10 @@ const REFUSAL_LINGER: Duration = Duration::from_secs(1);
 const STRANGER_FRAME_BYTES_MAX: usize = 16 << 10;
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(15);
 const STRANGERS_AT_ONCE: usize = 64;
+/// The time for which the same warning about connections is not repeated, and the number of
+/// warnings that are remembered.
+const TOLD_PERIOD: Duration = Duration::from_secs(60);
+const TOLD_MAX: usize = 256;
 /// Connections that have not introduced themselves.
 const CONNECTIONS_MAX: Most = Most { in_all: 1024, of_an_address: 128 };
 
@@ -86,6 +93,7 @@ const CONNECTIONS_MAX: Most = Most { in_all: 1024, of_an_address: 128 };
 pub async fn listen(listener: TcpListener, identity: Arc<Identity>, inbound: Arc<impl Inbound>) {
     let strangers = Arc::new(Semaphore::new(STRANGERS_AT_ONCE));
     let introductions = Arc::new(Strangers::default());
+    let told = Arc::new(Mutex::new(Told::default()));
     loop {
         match listener.accept().await {
             Ok((stream, from)) => {
@@ -94,9 +102,19 @@ pub async fn listen(listener: TcpListener, identity: Arc<Identity>, inbound: Arc
                     continue;
                 };
                 let (identity, inbound, strangers) = (identity.clone(), inbound.clone(), strangers.clone());
+                let told = told.clone();
                 tokio::spawn(async move {
-                    if let Err(reason) = serve(stream, &identity, inbound, (place, strangers)).await {
-                        tracing::warn!(%from, reason, "a store-to-store connection was refused or broke");
+                    let Err(reason) = serve(stream, &identity, inbound, (place, strangers)).await else {
+                        return;
+                    };
+                    let is_new = told.lock().is_new(from.ip(), &reason, Instant::now());
+                    match is_new {
+                        true => {
+                            tracing::warn!(%from, reason, "a store-to-store connection was refused or broke")
+                        }
+                        false => {
+                            tracing::debug!(%from, reason, "a store-to-store connection was refused again")
+                        }
                     }
                 });
             }
@@ -105,6 +123,23 @@ pub async fn listen(listener: TcpListener, identity: Arc<Identity>, inbound: Arc
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
+    }
+}
+
+/// The warnings of the last time, so that a store that tries again and again does not fill the log.
+#[derive(Default)]
+struct Told(HashMap<(IpAddr, String), Instant>);
+
+impl Told {
+    /// Returns true if this was not told for a while, and not much else was.
+    fn is_new(&mut self, from: IpAddr, reason: &str, now: Instant) -> bool {
+        self.0.retain(|_, at| now.duration_since(*at) < TOLD_PERIOD);
+        let told = (from, reason.to_owned());
+        let is_new = self.0.len() < TOLD_MAX && !self.0.contains_key(&told);
+        if is_new {
+            self.0.insert(told, now);
+        }
+        is_new
     }
 }
 
@@ -596,5 +631,18 @@ mod tests {
         assert_eq!(working.begun.load(Ordering::Relaxed), 2);
         let (_, begun, _tasks) = begun_by(NO_STORE, &[STRANGER_FRAME_BYTES_MAX]).await;
         assert_eq!(begun, 0, "the request is not even read");
+    }
+
+    #[test]
+    fn a_warning_is_repeated_after_a_while() {
+        let (mut told, begin) = (Told::default(), Instant::now());
+        let (one, other) = ([127, 0, 0, 1].into(), [127, 0, 0, 2].into());
+        assert!(told.is_new(one, "reason", begin) && !told.is_new(one, "reason", begin + TOLD_PERIOD / 2));
+        assert!(told.is_new(other, "reason", begin) && told.is_new(one, "another", begin));
+        assert!(told.is_new(one, "reason", begin + TOLD_PERIOD));
+        for number in 0..2 * TOLD_MAX {
+            told.is_new(one, &number.to_string(), begin + TOLD_PERIOD * 2);
+        }
+        assert_eq!(told.0.len(), TOLD_MAX);
     }
 }
