@@ -18,7 +18,9 @@ mod pieces;
 mod place;
 mod replicate;
 mod report;
+mod same_data;
 mod server;
+mod signals;
 mod source;
 mod streams;
 mod target;
@@ -99,6 +101,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 pub fn import(import: Import) -> anyhow::Result<()> {
     import.options.prepare()?;
+    import.progress.as_deref().map_or(Ok(()), place::check_record)?;
     ensure!(
         import.to.database.is_none(),
         "--to names no database: each key is copied to the number that it has at the source"

@@ -4,11 +4,14 @@
 #[allow(dead_code, reason = "the protocol tests use it, too")]
 #[path = "differential/connection.rs"]
 mod connection;
+#[path = "transfer/refusals.rs"]
+mod refusals;
 #[path = "transfer/replicate.rs"]
 mod replicate;
 #[allow(dead_code, reason = "the tests of users use it, too")]
 #[path = "differential/servers.rs"]
 mod servers;
+mod stores;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

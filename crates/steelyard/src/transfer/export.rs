@@ -4,17 +4,19 @@
 //! task writes the file, which gets its name when it is complete and was read again.
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write as _};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{ensure, Context};
+use anyhow::{bail, ensure, Context};
 use bytes::Bytes;
 use rdb::{
     write, Element, EntryId, FileReader, FileWriter, KeyFacts, Kind, Record, StreamPart, StreamWriter,
 };
 use resp::Reply;
+use tempfile::NamedTempFile;
 use tokio::sync::{mpsc, Mutex as AsyncMutex};
 use tokio::task::JoinSet;
 
@@ -23,12 +25,15 @@ use super::pieces::LargeReader;
 use super::place::{Place, Tracker};
 use super::report::Progress;
 use super::server::ServerUrl;
+use super::signals::Signals;
 use super::source::{Source, Value};
 use super::Options;
 
 const BUFFER_BYTES: usize = 1 << 20;
 /// Keys that wait for the writer.
 const QUEUE: usize = 256;
+/// Number of keys of the file that are read again before signals are looked at.
+const CHECKED_AT_ONCE: u64 = 1000;
 
 /// A key that is ready to be written.
 struct Encoded {
@@ -41,16 +46,45 @@ struct Encoded {
 }
 
 pub async fn export(from: &ServerUrl, path: &Path, options: &Options) -> anyhow::Result<()> {
+    check_path(path)?;
+    let mut signals = Signals::new()?;
+    // The temporary file is deleted with the export that is dropped.
+    tokio::select! {
+        exported = export_to(from, path, options) => exported,
+        () = signals.next() => bail!("interrupted: no file was written"),
+    }
+}
+
+/// Returns an error if a file cannot get this name.
+fn check_path(path: &Path) -> anyhow::Result<()> {
+    let names_directory = path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    ensure!(!names_directory, "{} is a directory: --rdb names the file to write", path.display());
+    let is_other = path.metadata().is_ok_and(|metadata| !metadata.is_file());
+    ensure!(!is_other, "{} exists and is not a regular file", path.display());
+    Ok(())
+}
+
+/// Makes the file that gets its name when it is complete. A process that is killed leaves it
+/// behind.
+fn temporary_file(path: &Path) -> anyhow::Result<NamedTempFile> {
+    let mut prefix = OsString::from(".");
+    prefix.push(path.file_name().unwrap_or_default());
+    prefix.push(".partial-");
+    let file = tempfile::Builder::new().prefix(&prefix).tempfile_in(durable::dir_of(path));
+    file.with_context(|| format!("{} cannot be written", path.display()))
+}
+
+async fn export_to(from: &ServerUrl, path: &Path, options: &Options) -> anyhow::Result<()> {
     let progress = Progress::new();
     let mut source = Source::connect(from).await?;
     let databases = source.databases().await?;
     progress.expect_keys(databases.values().sum());
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file = tempfile::NamedTempFile::new_in(dir).with_context(|| format!("{}", dir.display()))?;
+    let file = temporary_file(path)?;
     let version = env!("CARGO_PKG_VERSION");
     let aux = [("steelyard-ver", version), ("redis-bits", "64")];
     let mut writer = FileWriter::create(BufWriter::with_capacity(BUFFER_BYTES, file), &aux)?;
-    match source.connection.call(&["FUNCTION", "DUMP"]).await? {
+    let functions = source.connection.call(&["FUNCTION", "DUMP"]).await;
+    match functions.map_err(|error| from.name_broken(error.into()))? {
         Reply::Bulk(payload) => {
             if let Err(error) = writer.functions(&payload) {
                 progress.note(format!("the libraries of functions were left out: {error}"));
@@ -73,7 +107,7 @@ pub async fn export(from: &ServerUrl, path: &Path, options: &Options) -> anyhow:
             ready: sender.clone(),
             met: met.clone(),
             large: options.large,
-            dir: dir.to_owned(),
+            dir: durable::dir_of(path).to_owned(),
         };
         workers.spawn(worker.run(receiver.clone()));
     }
@@ -91,28 +125,36 @@ pub async fn export(from: &ServerUrl, path: &Path, options: &Options) -> anyhow:
         }
         Ok::<u64, anyhow::Error>(keys)
     };
-    let result = tokio::select! {
-        result = async { tokio::try_join!(walking, all(workers), writing) } => result,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted: no file was written")),
-    };
+    let result = tokio::try_join!(walking, all(workers), writing);
     line.abort();
     let ((), (), keys) = result?;
+    finish(writer, path, keys, &progress).await
+}
+
+/// Completes the file, reads it again, and gives it its name.
+async fn finish(
+    writer: FileWriter<BufWriter<NamedTempFile>>,
+    path: &Path,
+    keys: u64,
+    progress: &Progress,
+) -> anyhow::Result<()> {
     let mut buffer = writer.finish()?;
     buffer.flush()?;
     let file = buffer.into_inner().map_err(|error| error.into_error())?;
     file.as_file().sync_all()?;
     progress.print_totals("exported");
-    let read = read_again(file.reopen()?)?;
+    let read = read_again(file.reopen()?).await?;
     ensure!(read == keys, "the file has {read} keys instead of {keys}");
-    file.persist(path).with_context(|| format!("{}", path.display()))?;
-    File::open(dir)?.sync_all()?;
+    let named = file.persist(path).map_err(|error| error.error);
+    named.with_context(|| format!("{} cannot be written", path.display()))?;
+    durable::sync_dir(durable::dir_of(path))?;
     println!("{}: {keys} keys, read again without an error", path.display());
     let refused = progress.refused();
     ensure!(refused == 0, "{refused} keys were not exported");
     Ok(())
 }
 
-fn write_key<W: std::io::Write>(writer: &mut FileWriter<W>, encoded: Encoded) -> anyhow::Result<()> {
+fn write_key<W: io::Write>(writer: &mut FileWriter<W>, encoded: Encoded) -> anyhow::Result<()> {
     writer.begin_key(encoded.database, &encoded.facts, &encoded.head)?;
     let Some(mut file) = encoded.spooled else { return Ok(()) };
     file.seek(SeekFrom::Start(0))?;
@@ -126,13 +168,16 @@ fn write_key<W: std::io::Write>(writer: &mut FileWriter<W>, encoded: Encoded) ->
 }
 
 /// Reads the whole file and checks its checksum. Returns the number of keys.
-fn read_again(file: File) -> anyhow::Result<u64> {
+async fn read_again(file: File) -> anyhow::Result<u64> {
     let mut reader = FileReader::open(BufReader::with_capacity(BUFFER_BYTES, file))?;
     let mut keys = 0;
     while let Some(record) = reader.next_record()? {
         if let Record::Key(facts) = record {
             reader.value(&facts, &mut |_| Ok(()))?;
             keys += 1;
+            if keys % CHECKED_AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+            }
         }
     }
     Ok(keys)
@@ -165,6 +210,8 @@ impl Worker {
                     Value::Large => match self.spool(batch.database, key).await {
                         Ok(None) => continue,
                         Ok(Some(encoded)) => Ok(encoded),
+                        // A connection that broke, or a full device, says nothing about the key.
+                        Err(error) if error.is::<io::Error>() => return Err(error),
                         Err(error) => Err(error),
                     },
                     Value::Refused(why) => Err(anyhow::Error::msg(why)),

@@ -10,7 +10,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anyhow::Context;
+use anyhow::{bail, Context};
 use bytes::Bytes;
 use rdb::{write, Element, Error, FileReader, KeyFacts, Kind, Record, StreamPart, StreamWriter};
 use resp::Reply;
@@ -19,12 +19,14 @@ use tokio::task::JoinSet;
 use types::Draw;
 
 use super::fingerprint::Fingerprint;
-use super::live::{all, facts, Compared, Facts};
+use super::live::{all, facts, print_surplus, Compared, Facts, INTERRUPTED_LATE};
 use super::pieces::{restore_in_pieces, Gathered, LargeWriter};
 use super::place::{Place, Tracker};
 use super::replicate::hold;
 use super::report::{shown, Progress};
 use super::server::{number, select, ServerUrl};
+use super::signals::Signals;
+use super::source::{now_ms, Source};
 use super::target::{Target, Write};
 use super::Options;
 
@@ -77,6 +79,7 @@ pub async fn import(
         source: path.display().to_string(),
         target: to.to_string(),
         identity: format!("{} bytes of {:?}", facts.len(), facts.modified()?),
+        target_was_empty: Source::connect(to).await?.databases().await?.is_empty(),
         ..Place::default()
     };
     let recorded = record.map(|path| Place::read(path, &start)).transpose()?.flatten();
@@ -93,13 +96,14 @@ pub async fn import(
         skipped: place.cursor,
         holds_expiries: false,
     };
+    let mut signals = Signals::new()?;
     let result = tokio::select! {
         result = load(file, to, options, &tracker, &progress) => result,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        () = signals.next() => Err(anyhow::anyhow!("interrupted")),
     };
     line.abort();
     let tracker = || tracker.lock().expect("nothing panics under this lock");
-    let Loaded { sampled, by_database, .. } = match result {
+    let loaded = match result {
         Ok(loaded) => loaded,
         Err(error) => {
             tracker().record()?;
@@ -112,8 +116,15 @@ pub async fn import(
         }
     };
     tracker().complete()?;
+    if loaded.expired > 0 {
+        progress.note(format!("{} keys of the file had expired before the import", loaded.expired));
+    }
     progress.print_totals("imported");
-    compare(to, sampled, &by_database, &progress).await?.conclude(progress.refused())
+    let compared = tokio::select! {
+        compared = compare(to, loaded, place.target_was_empty, &progress) => compared?,
+        () = signals.next() => bail!(INTERRUPTED_LATE),
+    };
+    compared.conclude(progress.refused())
 }
 
 /// A file that is loaded.
@@ -131,6 +142,8 @@ pub struct Loaded {
     sampled: Vec<Sampled>,
     /// Number of keys of each database.
     by_database: BTreeMap<u64, u64>,
+    /// Number of keys that had expired before the file was read.
+    expired: u64,
     /// True if a key has an expiry time.
     pub has_expiries: bool,
     /// The database that the source had selected when its stream began.
@@ -190,6 +203,7 @@ impl<R: Read> Reading<R> {
     fn run(mut self) -> anyhow::Result<Loaded> {
         let mut database = 0;
         let mut unit = 0;
+        let began_ms = now_ms();
         loop {
             let record = self
                 .reader
@@ -214,6 +228,7 @@ impl<R: Read> Reading<R> {
                 Some(Record::Key(facts)) => {
                     self.keys += 1;
                     *self.loaded.by_database.entry(database).or_default() += 1;
+                    self.loaded.expired += u64::from(facts.expire_at_ms.is_some_and(|at| at <= began_ms));
                     self.progress.reached(self.reader.position());
                     if self.queues.iter().any(mpsc::Sender::is_closed) {
                         // A worker has ended, and its error is reported.
@@ -471,16 +486,18 @@ async fn in_pieces(target: &mut Target, refused: Vec<Write>) -> anyhow::Result<(
 
 async fn compare(
     to: &ServerUrl,
-    mut sampled: Vec<Sampled>,
-    by_database: &BTreeMap<u64, u64>,
+    loaded: Loaded,
+    target_was_empty: bool,
     progress: &Progress,
 ) -> anyhow::Result<Compared> {
+    let Loaded { mut sampled, by_database, .. } = loaded;
     let mut connection = to.connect().await?;
     let mut compared = Compared::default();
     for (database, keys) in by_database {
-        select(&mut connection, *database).await?;
-        let there = number(&mut connection, &["DBSIZE"]).await?;
+        select(&mut connection, database).await?;
+        let there = number(&mut connection, &["DBSIZE"]).await?.unsigned_abs();
         println!("database {database}: {keys} keys in the file, {there} at the target");
+        print_surplus((database, "file"), keys, there, target_was_empty);
     }
     let mut selected = None;
     sampled.sort_by_key(|sampled| sampled.database);
@@ -488,9 +505,7 @@ async fn compare(
         if selected.replace(of) != Some(of) {
             select(&mut connection, of).await?;
         }
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-        let now = u64::try_from(now.as_millis())?;
-        let left_ms = expire_at_ms.map(|at| at.saturating_sub(now));
+        let left_ms = expire_at_ms.map(|at| at.saturating_sub(now_ms()));
         match facts(&mut connection, &key).await? {
             Some(theirs) => {
                 compared.keys += 1;

@@ -1,6 +1,7 @@
 //! Copies from a running server.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +16,9 @@ use super::fingerprint::Fingerprint;
 use super::pieces::{restore_in_pieces, LargeReader, LargeWriter};
 use super::place::{Place, Tracker};
 use super::report::{shown, Progress};
-use super::server::{number, select, ServerUrl};
+use super::same_data::refuse_same_data;
+use super::server::ServerUrl;
+use super::signals::Signals;
 use super::source::{Source, Value};
 use super::target::{Target, Write};
 use super::Options;
@@ -24,6 +27,8 @@ use super::Options;
 const NAMED_MAX: usize = 10;
 /// Maximum difference of expiry times, if a server tells only the time that is left.
 const CLOCK_MS: u64 = 5000;
+
+pub const INTERRUPTED_LATE: &str = "interrupted after the copy, before keys were compared";
 
 /// Keys of one step of a walk.
 pub struct Batch {
@@ -83,12 +88,15 @@ pub async fn import(
 ) -> anyhow::Result<()> {
     let progress = Progress::new();
     let mut source = Source::connect(from).await?;
+    refuse_same_data(&mut source, to).await?;
     let mut target = Target::connect(to, progress.clone()).await?;
     let databases = source.databases().await?;
+    target.check_databases(databases.keys().copied()).await?;
     let start = Place {
         source: from.to_string(),
         target: to.to_string(),
         identity: source.identity.clone(),
+        target_was_empty: Source::connect(to).await?.databases().await?.is_empty(),
         ..Place::default()
     };
     let recorded = record.map(|path| Place::read(path, &start)).transpose()?.flatten();
@@ -123,9 +131,10 @@ pub async fn import(
     }
     drop(batches);
     let walking = walk(&mut source, &databases, &place, &tracker, sender);
+    let mut signals = Signals::new()?;
     let result = tokio::select! {
         result = async { tokio::try_join!(walking, all(workers)) } => result.map(|_| ()),
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        () = signals.next() => Err(anyhow::anyhow!("interrupted")),
     };
     line.abort();
     let tracker = || tracker.lock().expect("nothing panics under this lock");
@@ -139,8 +148,16 @@ pub async fn import(
     }
     tracker().complete()?;
     progress.print_totals("copied");
-    let sample = Sample { keys: options.sample, progress: &progress, is_followed: false };
-    let compared = compare(&mut source, &mut target, to, &databases, sample).await?;
+    let sample = Sample {
+        keys: options.sample,
+        progress: &progress,
+        is_followed: false,
+        target_was_empty: place.target_was_empty,
+    };
+    let compared = tokio::select! {
+        compared = compare(&mut source, &mut target, to, &databases, sample) => compared?,
+        () = signals.next() => bail!(INTERRUPTED_LATE),
+    };
     compared.conclude(progress.refused())
 }
 
@@ -198,8 +215,11 @@ impl Worker {
         let refused = self.target.flush().await?;
         self.write_in_pieces(refused).await?;
         for key in large {
-            if let Err(error) = self.copy_large(batch.database, &key).await {
-                self.progress.refuse(batch.database, &key, &format!("{error:#}"));
+            match self.copy_large(batch.database, &key).await {
+                Ok(()) => {}
+                // A connection that broke says nothing about the key.
+                Err(error) if error.is::<io::Error>() => return Err(error),
+                Err(error) => self.progress.refuse(batch.database, &key, &format!("{error:#}")),
             }
         }
         Ok(())
@@ -255,6 +275,7 @@ pub struct Sample<'a> {
     pub progress: &'a Progress,
     /// True if the target has executed the source's stream.
     pub is_followed: bool,
+    pub target_was_empty: bool,
 }
 
 /// Compares the numbers of keys, and a random sample of them.
@@ -265,35 +286,26 @@ pub async fn compare(
     databases: &BTreeMap<u64, u64>,
     sample: Sample<'_>,
 ) -> anyhow::Result<Compared> {
-    let mut other = to.connect().await?;
-    let Sample { keys: sample, progress, is_followed } = sample;
-    let mut compared = Compared::default();
+    let mut other = Source::connect(to).await?;
+    let Sample { keys: sample, progress, is_followed, target_was_empty } = sample;
+    let (mut compared, mut fewer) = (Compared::default(), Vec::new());
     let total: u64 = databases.values().sum();
     target.flush().await?;
     for (&database, &keys) in databases {
-        source.select(database).await?;
-        select(&mut other, database).await?;
-        let here = number(&mut source.connection, &["DBSIZE"]).await?;
-        let there = number(&mut other, &["DBSIZE"]).await?;
+        let (here, there) = (source.size(database).await?, other.size(database).await?);
         println!("database {database}: {here} keys at the source, {there} at the target");
+        print_surplus((database, "source"), here, there, target_was_empty);
+        if there < here {
+            fewer.push(database);
+        }
         let share = (sample as u128 * u128::from(keys)).div_ceil(u128::from(total.max(1)));
         let share = usize::try_from(share).unwrap_or(sample);
-        for _ in 0..share {
-            source.connection.queue(&["RANDOMKEY"]);
-        }
-        source.connection.flush().await?;
-        let mut names = Vec::with_capacity(share);
-        for _ in 0..share {
-            match source.connection.reply().await? {
-                Reply::Error(text) => bail!("RANDOMKEY: {text}"),
-                reply => names.extend(client::connection::text(&reply)),
-            }
-        }
+        let mut names = source.sample(database, share).await?;
         names.sort();
         names.dedup();
         for key in names {
             // A value that the target cannot dump may be too large for a reply of the source.
-            let theirs = facts(&mut other, &key).await?;
+            let theirs = facts(&mut other.connection, &key).await?;
             let ours = match theirs {
                 Some(_) => facts(&mut source.connection, &key).await?,
                 None => None,
@@ -314,7 +326,39 @@ pub async fn compare(
             }
         }
     }
+    if compared.differing.is_empty() && progress.refused() == 0 {
+        print_expired(source, &fewer).await?;
+    }
     Ok(compared)
+}
+
+/// Prints that the target has more keys in a database than the source or file, if that is so.
+pub fn print_surplus((database, of): (u64, &str), here: u64, there: u64, target_was_empty: bool) {
+    if let Some(surplus) = there.checked_sub(here).filter(|surplus| *surplus > 0) {
+        println!("{}", surplus_line((database, of), surplus, target_was_empty));
+    }
+}
+
+fn surplus_line((database, of): (u64, &str), surplus: u64, target_was_empty: bool) -> String {
+    let keys = if surplus == 1 { "key" } else { "keys" };
+    let line = format!("the target has {surplus} more {keys} in database {database} than the {of}");
+    match target_was_empty {
+        true => format!("warning: {line}, although it had none before the import"),
+        false => format!("{line}: keys that it had before the import stay"),
+    }
+}
+
+/// Prints how many keys of the source have expired, for databases of which the target has fewer.
+async fn print_expired(source: &mut Source, databases: &[u64]) -> anyhow::Result<()> {
+    for &database in databases {
+        if let Some(expired @ 1..) = source.expired_keys(database).await? {
+            println!(
+                "database {database}: at least {expired} of the keys that the source counts have expired, and are \
+                 not removed yet"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The value of a key and the time that is left, as far as they can be compared.
@@ -364,4 +408,17 @@ pub async fn facts(connection: &mut Connection, key: &Bytes) -> anyhow::Result<O
         Reply::Error(text) => bail!("DUMP: {text}"),
         other => bail!("an answer to DUMP that is none: {other:?}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_surplus_is_a_warning_if_the_target_was_empty() {
+        let lines = [true, false].map(|was_empty| surplus_line((3, "source"), 7, was_empty));
+        let told = "the target has 7 more keys in database 3 than the source";
+        assert!(lines.iter().all(|line| line.contains(told)), "{lines:?}");
+        assert_eq!(lines.map(|line| line.starts_with("warning: ")), [true, false]);
+    }
 }

@@ -37,6 +37,11 @@ impl LargeReader {
         database: u64,
         key: &Bytes,
     ) -> anyhow::Result<Option<LargeReader>> {
+        let opened = LargeReader::begin(source, database, key).await;
+        opened.map_err(|error| source.url.name_broken(error))
+    }
+
+    async fn begin(source: &mut Source, database: u64, key: &Bytes) -> anyhow::Result<Option<LargeReader>> {
         source.select(database).await?;
         let about = |name: &'static str| [Bytes::from(name), key.clone()];
         let kind = text(&call(&mut source.connection, &about("TYPE")).await?).context("no type")?;
@@ -62,6 +67,11 @@ impl LargeReader {
 
     /// Returns the next piece, or `None` at the end. A piece may have no elements.
     pub async fn next(&mut self, source: &mut Source) -> anyhow::Result<Option<Vec<Element>>> {
+        let read = self.read(source).await;
+        read.map_err(|error| source.url.name_broken(error))
+    }
+
+    async fn read(&mut self, source: &mut Source) -> anyhow::Result<Option<Vec<Element>>> {
         if let Some(stream) = &mut self.stream {
             return stream.next(source).await;
         }

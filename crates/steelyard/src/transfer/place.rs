@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{ensure, Context};
 use serde::{Deserialize, Serialize};
 
 use super::report::Progress;
@@ -37,6 +37,9 @@ pub struct Place {
     pub by_reason: BTreeMap<String, u64>,
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
+    /// True if the target had no keys when the transfer began.
+    #[serde(default)]
+    pub target_was_empty: bool,
 }
 
 /// A stream that was written without some of its pending entries.
@@ -58,7 +61,7 @@ impl Place {
         let place: Place = serde_json::from_str(&text)
             .with_context(|| format!("{} is not a record of an import", path.display()))?;
         let is_same = |a: &Place, b: &Place| a.source == b.source && a.target == b.target;
-        anyhow::ensure!(
+        ensure!(
             is_same(&place, same),
             "{} is the record of an import from {} to {}: name another file, or delete it",
             path.display(),
@@ -69,16 +72,23 @@ impl Place {
     }
 
     fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let written = || -> anyhow::Result<()> {
-            let mut file = tempfile::NamedTempFile::new_in(dir)?;
+            let mut file = tempfile::NamedTempFile::new_in(durable::dir_of(path))?;
             serde_json::to_writer(&mut file, self)?;
             file.flush()?;
-            file.persist(path)?;
+            file.persist(path).map_err(|error| error.error)?;
             Ok(())
         };
         written().with_context(|| format!("{}", path.display()))
     }
+}
+
+/// Returns an error if no record can be written to `path`, before anything is copied.
+pub fn check_record(path: &Path) -> anyhow::Result<()> {
+    ensure!(!path.is_dir(), "{} is a directory: --progress names a file", path.display());
+    let written = tempfile::NamedTempFile::new_in(durable::dir_of(path));
+    let why = || format!("the import cannot record its progress in {}", path.display());
+    written.map(drop).with_context(why)
 }
 
 /// Units of work in order, and those that have ended.

@@ -22,13 +22,12 @@ use std::io::{BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure, Context};
 use client::connection::{text, Connection};
 use client::table::{bytes, count, duration};
 use rdb::FileReader;
-use tokio::signal::unix::{signal, Signal, SignalKind};
 use tokio::sync::{watch, Notify};
 use tokio::task::JoinHandle;
 
@@ -36,8 +35,10 @@ use super::file::{self, Load};
 use super::live;
 use super::place::{Place, Tracker};
 use super::report::Progress;
+use super::same_data::refuse_same_data;
 use super::server::{call, ServerUrl};
-use super::source::Source;
+use super::signals::Signals;
+use super::source::{now_ms, Source};
 use super::target::Target;
 use super::Options;
 use apply::{Applied, Applier};
@@ -81,12 +82,6 @@ pub struct Replication {
     /// Seconds for which the source may be away before the import ends
     #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "replicate")]
     source_timeout: u64,
-}
-
-/// Returns the Unix time in milliseconds.
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -215,26 +210,6 @@ impl Shared {
     }
 }
 
-/// SIGINT and SIGTERM.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Signals> {
-        let interrupt = signal(SignalKind::interrupt())?;
-        Ok(Signals { interrupt, terminate: signal(SignalKind::terminate())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
-
 /// Asks the source for the end of its stream.
 struct Asking {
     url: ServerUrl,
@@ -327,7 +302,7 @@ impl Import<'_> {
         if let Some(record::Replication::Runs) = recorded {
             eprintln!("the last import ended without recording its place, so all data is copied again");
         }
-        ensure!(!Source::connect(self.from).await?.is_steelyard, "{source}: --replicate is for Redis");
+        self.check_servers().await?;
         let after = match &recorded {
             Some(record::Replication::At { id, offset, .. }) => Some((id.as_str(), *offset)),
             _ => None,
@@ -371,6 +346,16 @@ impl Import<'_> {
             concluded = self.conclude(end, applied, counts) => concluded,
             () = signals.next() => bail!("interrupted: {FINISH_LATER}"),
         }
+    }
+
+    /// Returns an error if the source cannot be followed, if the target has the same data, or if it
+    /// refuses a database of the source.
+    async fn check_servers(&self) -> anyhow::Result<()> {
+        let mut source = Source::connect(self.from).await?;
+        ensure!(!source.is_steelyard, "{}: --replicate is for Redis", self.from);
+        refuse_same_data(&mut source, self.to).await?;
+        let mut target = Target::connect(self.to, self.progress.clone()).await?;
+        target.check_databases(source.databases().await?.into_keys()).await
     }
 
     /// Returns an error if the target has keys that the source may not have.
@@ -562,7 +547,13 @@ impl Import<'_> {
         let mut source = Source::connect(self.from).await?;
         let mut target = Target::connect(self.to, self.progress.clone()).await?;
         let databases = source.databases().await?;
-        let sample = live::Sample { keys: self.options.sample, progress: &self.progress, is_followed: true };
+        let sample = live::Sample {
+            keys: self.options.sample,
+            progress: &self.progress,
+            is_followed: true,
+            // Only an empty target is followed, or one that was emptied.
+            target_was_empty: true,
+        };
         live::compare(&mut source, &mut target, self.to, &databases, sample).await?.conclude(0)
     }
 

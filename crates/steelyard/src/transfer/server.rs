@@ -1,6 +1,7 @@
 //! The servers of a transfer: their URLs, and connections to them.
 
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -124,6 +125,20 @@ impl ServerUrl {
         };
         connecting.await.with_context(|| format!("{self}"))
     }
+
+    /// Names the server in the error of a connection that broke. Other errors stay as they are.
+    pub fn name_broken(&self, error: anyhow::Error) -> anyhow::Error {
+        let Some(broken) = error.downcast_ref::<io::Error>() else { return error };
+        let (kind, text, url) = (broken.kind(), broken.to_string(), self.to_string());
+        if text.starts_with(&url) {
+            return error;
+        }
+        let why = match kind {
+            io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+            _ => format!("the connection broke: {text}"),
+        };
+        io::Error::new(kind, format!("{url}: {why}")).into()
+    }
 }
 
 pub fn expect_ok(reply: Reply) -> anyhow::Result<()> {
@@ -148,6 +163,27 @@ pub async fn select(connection: &mut Connection, database: u64) -> anyhow::Resul
     call(connection, &["SELECT".to_owned(), database.to_string()]).await.map(drop)
 }
 
+/// Selects a database of the target, and waits for the answer: writes that were sent with a refused
+/// `SELECT` would change the database that was selected before. No reply may be due.
+///
+/// # Errors
+/// If the target refuses the database.
+pub async fn select_at_target(
+    connection: &mut Connection,
+    url: &ServerUrl,
+    database: u64,
+) -> anyhow::Result<()> {
+    let words = ["SELECT".to_owned(), database.to_string()];
+    match connection.call(&words).await.with_context(|| url.to_string())? {
+        Reply::Error(text) => bail!(
+            "{url}: the target refuses database {database} ({text}), where the keys of the source's database \
+             {database} go. Name a target that has this database, which no server in cluster mode has, or copy \
+             single databases: --from redis://host:port/0"
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// Sends a command whose reply is an integer.
 pub async fn number<A: AsRef<[u8]>>(connection: &mut Connection, words: &[A]) -> anyhow::Result<i64> {
     match call(connection, words).await? {
@@ -162,6 +198,19 @@ mod tests {
 
     fn parsed(text: &str) -> ServerUrl {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_error_of_a_broken_connection_names_its_server_once() {
+        let url = parsed("redis://h:7");
+        let named = |kind: io::ErrorKind| {
+            let error = url.name_broken(io::Error::from(kind).into());
+            assert!(error.is::<io::Error>());
+            url.name_broken(error).to_string()
+        };
+        assert_eq!(named(io::ErrorKind::UnexpectedEof), "redis://h:7: the server closed the connection");
+        assert_eq!(named(io::ErrorKind::BrokenPipe), "redis://h:7: the connection broke: broken pipe");
+        assert_eq!(url.name_broken(anyhow::anyhow!("SCAN: ERR why")).to_string(), "SCAN: ERR why");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use client::connection::Connection;
 use resp::Reply;
 
 use super::report::Progress;
-use super::server::{call, ServerUrl};
+use super::server::{select_at_target, ServerUrl};
 
 /// Bytes and commands of one pipeline.
 const PIPELINE_BYTES: usize = 4 << 20;
@@ -24,7 +24,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const PASSING: [&str; 5] = ["CLUSTERDOWN", "LOADING", "TRYAGAIN", "MISCONF", "OOM"];
 /// Words of the error of a new cluster that does not have its newest version yet.
 const NEEDS_VERSION: &str = " needs version ";
-const UNKNOWN_OUTCOME: &str = "UNKNOWN";
+/// The beginning of the error of a command that may have been executed.
+pub const UNKNOWN_OUTCOME: &str = "UNKNOWN";
 
 /// A command for the target.
 pub struct Write {
@@ -90,38 +91,55 @@ impl Target {
     /// Sends what is queued and waits for the replies. Returns the commands whose payload is
     /// too large for the target.
     pub async fn flush(&mut self) -> anyhow::Result<Vec<Write>> {
-        let queue = std::mem::take(&mut self.queue);
+        let mut queue = std::mem::take(&mut self.queue).into_iter().peekable();
         self.queued_bytes = 0;
-        let mut sent = Vec::with_capacity(queue.len());
-        for write in &queue {
-            let selects = write.database != self.database;
-            if selects {
-                self.connection.queue(&["SELECT".to_owned(), write.database.to_string()]);
-                self.database = write.database;
-            }
-            self.connection.queue(&write.words);
-            sent.push(selects);
-        }
-        self.connection.flush().await.with_context(|| self.url.to_string())?;
         let mut too_large = Vec::new();
         // Commands whose failure may pass.
         let mut repeated = Vec::new();
-        for (write, selects) in queue.into_iter().zip(sent) {
-            if selects {
-                if let Reply::Error(text) = self.connection.reply().await? {
-                    bail!("{}: database {}: {text}", self.url, write.database);
-                }
-            }
-            let reply = self.connection.reply().await.with_context(|| self.url.to_string())?;
-            match reply {
-                Reply::Error(text) => self.failed(write, &text, &mut repeated, &mut too_large)?,
-                _ => self.done(&write),
-            }
+        while let Some(database) = queue.peek().map(|write| write.database) {
+            let run: Vec<Write> =
+                std::iter::from_fn(|| queue.next_if(|write| write.database == database)).collect();
+            self.select(database).await?;
+            self.send(run, &mut repeated, &mut too_large).await?;
         }
         for write in repeated {
             self.repeat(write).await?;
         }
         Ok(too_large)
+    }
+
+    /// Sends commands for the selected database in a pipeline, and waits for the replies.
+    async fn send(
+        &mut self,
+        run: Vec<Write>,
+        repeated: &mut Vec<Write>,
+        too_large: &mut Vec<Write>,
+    ) -> anyhow::Result<()> {
+        run.iter().for_each(|write| self.connection.queue(&write.words));
+        self.connection.flush().await.with_context(|| self.url.to_string())?;
+        for write in run {
+            match self.connection.reply().await.with_context(|| self.url.to_string())? {
+                Reply::Error(text) => self.failed(write, &text, repeated, too_large)?,
+                _ => self.done(&write),
+            }
+        }
+        Ok(())
+    }
+
+    async fn select(&mut self, database: u64) -> anyhow::Result<()> {
+        if database != self.database {
+            select_at_target(&mut self.connection, &self.url, database).await?;
+            self.database = database;
+        }
+        Ok(())
+    }
+
+    /// Returns an error if the target refuses one of these databases.
+    pub async fn check_databases(&mut self, databases: impl IntoIterator<Item = u64>) -> anyhow::Result<()> {
+        for database in databases {
+            self.select(database).await?;
+        }
+        Ok(())
     }
 
     fn done(&mut self, write: &Write) {
@@ -173,11 +191,8 @@ impl Target {
     async fn repeat(&mut self, write: Write) -> anyhow::Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             tokio::time::sleep(PAUSE).await;
-            if write.database != self.database {
-                call(&mut self.connection, &["SELECT".to_owned(), write.database.to_string()]).await?;
-                self.database = write.database;
-            }
-            match self.connection.call(&write.words).await? {
+            self.select(write.database).await?;
+            match self.connection.call(&write.words).await.with_context(|| self.url.to_string())? {
                 Reply::Error(text) if may_pass(&text) => {}
                 Reply::Error(text) if text.starts_with(UNKNOWN_OUTCOME) && !write.accumulates() => {}
                 Reply::Error(text) => {
@@ -206,10 +221,7 @@ impl Target {
             if attempt > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            if database != self.database {
-                call(&mut self.connection, &["SELECT".to_owned(), database.to_string()]).await?;
-                self.database = database;
-            }
+            self.select(database).await?;
             self.connection.queue(&["MULTI"]);
             commands.iter().for_each(|words| self.connection.queue(words));
             self.connection.queue(&["EXEC"]);
@@ -217,7 +229,8 @@ impl Target {
             // The first error tells why the transaction is not executed.
             let mut error = None;
             for _ in 0..=commands.len() {
-                if let Reply::Error(text) = self.connection.reply().await? {
+                let reply = self.connection.reply().await.with_context(|| self.url.to_string())?;
+                if let Reply::Error(text) = reply {
                     error.get_or_insert(text);
                 }
             }
@@ -263,11 +276,48 @@ impl Target {
 
     /// Executes a command outside of the pipeline.
     pub async fn call(&mut self, words: &[Bytes]) -> anyhow::Result<Reply> {
-        Ok(self.connection.call(words).await?)
+        self.connection.call(words).await.with_context(|| self.url.to_string())
     }
 }
 
 /// Returns true if a command that failed had no effect, and may succeed later.
 pub fn may_pass(text: &str) -> bool {
     PASSING.iter().any(|start| text.starts_with(start)) || text.contains(NEEDS_VERSION)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    fn write(database: u64) -> Write {
+        Write::restore(database, "key".into(), None, "payload".into())
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_for_a_database_before_the_target_has_accepted_it() {
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = told.clone();
+        let address = client::scripted::scripted(move |words| {
+            seen.lock().unwrap().push(words.to_owned());
+            let answer = match words {
+                "SELECT 3" => "-ERR DB index is out of range\r\n",
+                _ => "+OK\r\n",
+            };
+            Some(answer.to_owned())
+        })
+        .await;
+        let url = format!("redis://{address}").parse().unwrap();
+        let mut target = Target::connect(&url, Progress::new()).await.unwrap();
+        for database in [0, 2, 2, 3] {
+            assert!(target.push(write(database)).await.unwrap().is_empty());
+        }
+        let error = target.flush().await.err().unwrap().to_string();
+        assert!(error.contains("refuses database 3 (ERR DB index"), "{error}");
+        let restore = "RESTORE key 0 payload REPLACE";
+        assert_eq!(*told.lock().unwrap(), ["PING", restore, "SELECT 2", restore, restore, "SELECT 3"]);
+        assert!(target.check_databases([2]).await.is_ok());
+        assert!(target.check_databases([0, 3]).await.is_err());
+    }
 }

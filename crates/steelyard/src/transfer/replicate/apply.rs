@@ -5,7 +5,7 @@
 //! a later command on one of its keys was executed already. Every other failure ends the import:
 //! what the target has is then no place in the stream.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use resp::{Decoder, Limits, Reply};
 use tokio::sync::watch;
 
 use super::super::report::shown;
-use super::super::server::ServerUrl;
+use super::super::server::{select_at_target, ServerUrl};
 use super::super::target::may_pass;
 use super::commands::{Command, Counts, StreamState, Unit, Units};
 use super::{now_ms, Shared};
@@ -128,6 +128,8 @@ pub struct Applier {
     connection: Connection,
     /// The database that the connection has selected.
     database: u64,
+    /// Databases that the target does not refuse.
+    accepted: BTreeSet<u64>,
     shared: Arc<Shared>,
     input: Input,
     units: Units,
@@ -146,6 +148,7 @@ impl Applier {
             url: url.clone(),
             connection: url.connect().await?,
             database: 0,
+            accepted: BTreeSet::from([0]),
             input: Input::new(shared.clone(), from.offset),
             shared,
             units: Units::new(from.state, is_cluster),
@@ -280,6 +283,7 @@ impl Applier {
     /// # Errors
     /// If a command was refused, if its outcome is unknown, or if the connection breaks.
     async fn send(&mut self, run: &[Pending]) -> anyhow::Result<Vec<Outcome>> {
+        self.check_databases(run).await?;
         // Numbers of the replies to the selection of a database, and to the commands.
         let mut replies = Vec::with_capacity(run.len());
         for pending in run {
@@ -341,6 +345,21 @@ impl Applier {
             });
         }
         Ok(outcomes)
+    }
+
+    /// Selects each database for the first time, and waits for the answer. Later the selection
+    /// leaves with the commands, because a database that was accepted is not refused.
+    async fn check_databases(&mut self, run: &[Pending]) -> anyhow::Result<()> {
+        let databases: BTreeSet<u64> =
+            run.iter().flat_map(|pending| &pending.commands).map(|command| command.database).collect();
+        for database in databases {
+            if !self.accepted.contains(&database) {
+                select_at_target(&mut self.connection, &self.url, database).await?;
+                self.database = database;
+                self.accepted.insert(database);
+            }
+        }
+        Ok(())
     }
 
     /// Selects a database if it is another one. Returns true if a reply follows.
@@ -481,6 +500,24 @@ mod tests {
         .await;
         applied(&url, &["INCR a", "FLUSHALL", "INCR a"]).await.unwrap();
         assert_eq!(*told.lock().unwrap(), ["INCR a", "FLUSHALL", "FLUSHALL", "INCR a"]);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_for_a_database_before_the_target_has_accepted_it() {
+        let refuses = |words: &str, _: usize| match words {
+            "SELECT 3" => "-ERR SELECT is not allowed in cluster mode\r\n".to_owned(),
+            _ => "+OK\r\n".to_owned(),
+        };
+        for lines in [&["SELECT 3", "SET a 1"][..], &["MULTI", "SET a 1", "SELECT 3", "SET b 1", "EXEC"]] {
+            let (url, told) = target(refuses).await;
+            let error = applied(&url, lines).await.unwrap_err().to_string();
+            assert!(error.contains("refuses database 3"), "{error}");
+            assert_eq!(*told.lock().unwrap(), ["SELECT 3"], "{lines:?}");
+        }
+        let (url, told) = target(|_, _| "+OK\r\n".to_owned()).await;
+        applied(&url, &["SELECT 3", "SET a 1", "SELECT 0", "SET a 1", "SELECT 3", "SET b 1"]).await.unwrap();
+        let told = told.lock().unwrap().join(", ");
+        assert_eq!(told, "SELECT 3, SET a 1, SELECT 0, SET a 1, SELECT 3, SET b 1");
     }
 
     #[tokio::test]
