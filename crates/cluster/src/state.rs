@@ -61,7 +61,8 @@ const NO: &str = "no";
 
 const REPLICAS_DEFAULT: usize = 3;
 const META_REPLICAS_DEFAULT: usize = 5;
-const REPLICAS_MAX: usize = 9;
+/// Maximum number of copies of a region.
+pub const REPLICAS_MAX: usize = 9;
 
 /// The state that every replica of region 0 agrees on. The default is the state before bootstrap.
 #[derive(Clone, Debug, Default, PartialEq)]

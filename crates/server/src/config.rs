@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cluster::{StoreFacts, StoreKey};
+use cluster::{StoreFacts, StoreKey, REPLICAS_MAX};
 use types::StoreId;
 
 use crate::budget::Budget;
@@ -50,6 +50,12 @@ impl DebugCommand {
 
 /// Maximum number of loops that serve clients if the number follows the load.
 const LOOPS_MAX: usize = 8;
+/// Maximum of `io_threads`, as in Redis.
+const IO_THREADS_MAX: usize = 128;
+
+/// The values of `raft_tick` in milliseconds. With the longest one, an election follows after 15 to
+/// 30 s of silence.
+const RAFT_TICK_MS: RangeInclusive<u128> = 5..=1000;
 
 /// The times at which the Raft log is synced. Term and vote are synced in every mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -409,8 +415,30 @@ impl Config {
         }
     }
 
-    /// Checks the configuration. Returns the first error, as text for the operator.
+    /// Returns the number of regions of a new cluster, or an error that names the range.
+    pub fn checked_regions(number: u64) -> Result<u16, String> {
+        let most = types::SLOT_COUNT;
+        let regions = u16::try_from(number).ok().filter(|regions| (1..=most).contains(regions));
+        regions.ok_or_else(|| format!("regions must be 1 to {most}, not {number}"))
+    }
+
+    /// Checks the configuration. Returns the first error, as text for the operator. The text begins
+    /// with the name of the setting, unless the error is about the list of stores.
     pub fn validate(&self) -> Result<(), String> {
+        self.check_stores()?;
+        Config::checked_regions(u64::from(self.regions))?;
+        if !self.cluster_enabled && self.regions != 1 {
+            return Err(format!("regions {} needs cluster-enabled yes", self.regions));
+        }
+        check_maxmemory(self.maxmemory)?;
+        self.check_ranges()?;
+        self.check_tls()?;
+        self.check_rocksdb()?;
+        self.check_reserve()?;
+        self.zookeeper.as_ref().map_or(Ok(()), ZooKeeper::check)
+    }
+
+    fn check_stores(&self) -> Result<(), String> {
         if !self.members.iter().any(|m| m.id == self.store) {
             return Err(format!("store {} is not in the list of stores", self.store));
         }
@@ -422,34 +450,86 @@ impl Config {
                 ));
             }
         }
-        facts_of(self.this(), None).check().map_err(|error| error.to_string())?;
-        if self.regions == 0 || self.regions > types::SLOT_COUNT {
-            return Err(format!("regions must be 1 to {}, not {}", types::SLOT_COUNT, self.regions));
+        facts_of(self.this(), None).check().map_err(|error| error.to_string())
+    }
+
+    fn check_ranges(&self) -> Result<(), String> {
+        if !(1..=REPLICAS_MAX).contains(&self.replicas) {
+            return Err(format!("replicas must be 1 to {REPLICAS_MAX}, not {}", self.replicas));
         }
-        if !self.cluster_enabled && self.regions != 1 {
-            return Err("more than one region needs cluster-enabled yes".into());
-        }
-        if !is_cluster_name(&self.tls_cluster_name) {
-            return Err("tls-cluster-name must have 1 to 63 letters a to z, digits and hyphens".into());
-        }
-        if self.replicas == 0 {
-            return Err("replicas must be at least 1".into());
+        if self.replace_after.is_zero() {
+            return Err("replace-after must be at least 1 second".into());
         }
         if self.raft_log_bytes < RAFT_LOG_BYTES_MIN {
             return Err("raft-log-size must be at least 4 MiB".into());
         }
-        check_maxmemory(self.maxmemory)?;
+        if self.io_threads > IO_THREADS_MAX {
+            return Err(format!("io-threads must be 0 to {IO_THREADS_MAX}, not {}", self.io_threads));
+        }
         if self.reader_threads > READER_THREADS_MAX {
-            return Err(format!("reader-threads must be 0 to {READER_THREADS_MAX}"));
+            let number = self.reader_threads;
+            return Err(format!("reader-threads must be 0 to {READER_THREADS_MAX}, not {number}"));
         }
-        if self.raft_tick < Duration::from_millis(5) {
-            return Err("raft-tick must be at least 5 ms".into());
-        }
-        if let Some(ensemble) = &self.zookeeper {
-            ensemble.check()?;
+        let tick_ms = self.raft_tick.as_millis();
+        if !RAFT_TICK_MS.contains(&tick_ms) {
+            let (least, most) = (*RAFT_TICK_MS.start(), *RAFT_TICK_MS.end());
+            return Err(format!("raft-tick must be {least} to {most} ms, not {tick_ms}"));
         }
         Ok(())
     }
+
+    /// Checks that the ports with TLS have certificates, and that the files can be read.
+    fn check_tls(&self) -> Result<(), String> {
+        if !is_cluster_name(&self.tls_cluster_name) {
+            return Err("tls-cluster-name must have 1 to 63 letters a to z, digits and hyphens".into());
+        }
+        let users = [
+            ("tls-port", self.tls_port.is_some()),
+            ("tls-cluster", self.tls_cluster),
+            ("tls-forward", self.tls_forward),
+            ("tls-admin", self.tls_admin),
+        ];
+        if let Some((user, _)) = users.iter().find(|(_, uses_tls)| *uses_tls) {
+            if self.tls.cert_file.is_none() {
+                return Err(format!("{user} needs tls-cert-file, the certificate of this store"));
+            }
+            if self.tls.key_file.is_none() {
+                return Err(format!("{user} needs tls-key-file, the key of tls-cert-file"));
+            }
+        }
+        self.tls.check_files()
+    }
+
+    /// Checks the options of RocksDB one by one. Relations between them are checked when the rows
+    /// are opened, because other options depend on the device.
+    fn check_rocksdb(&self) -> Result<(), String> {
+        let profile = rocks::Options::profile(&self.rocksdb_profile);
+        let mut options = profile.map_err(|error| format!("rocksdb-profile: {error}"))?;
+        for (name, value) in &self.rocksdb {
+            options.set(name, value).map_err(|error| format!("rocksdb: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the device could have as much free space as the store keeps.
+    fn check_reserve(&self) -> Result<(), String> {
+        match device_bytes(&self.dir) {
+            Some(bytes) if self.reserve_bytes > bytes => Err(format!(
+                "reserve must be at most the size of the file system of {}, {bytes} bytes, not {}",
+                self.dir.display(),
+                self.reserve_bytes
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns the size of the file system of a directory, which may not exist yet. `None` means that
+/// the size is unknown.
+fn device_bytes(dir: &Path) -> Option<u64> {
+    let dir = std::path::absolute(dir).ok()?;
+    let facts = dir.ancestors().find_map(|dir| rustix::fs::statvfs(dir).ok())?;
+    Some(facts.f_blocks.saturating_mul(facts.f_frsize)).filter(|bytes| *bytes > 0)
 }
 
 /// Returns a port derived from another: `offset` above it, or below it if the sum would exceed
@@ -477,4 +557,61 @@ pub fn capability_of(member: &Member) -> placement::Capability {
         kv_bytes_per_s: known.kv_bytes_per_s,
         ops_per_s: known.ops_per_s,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: fn(&mut Config)) -> String {
+        let mut config = Config::single("nowhere".into(), 7000);
+        assert_eq!(config.validate(), Ok(()));
+        change(&mut config);
+        config.validate().unwrap_err()
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_refused_with_the_setting_and_the_range() {
+        assert_eq!(refusal(|c| c.replicas = 10), "replicas must be 1 to 9, not 10");
+        assert_eq!(refusal(|c| c.replicas = 0), "replicas must be 1 to 9, not 0");
+        assert_eq!(refusal(|c| c.replace_after = Duration::ZERO), "replace-after must be at least 1 second");
+        assert_eq!(refusal(|c| c.io_threads = 129), "io-threads must be 0 to 128, not 129");
+        let tick = |c: &mut Config| c.raft_tick = Duration::from_secs(100);
+        assert_eq!(refusal(tick), "raft-tick must be 5 to 1000 ms, not 100000");
+        assert_eq!(Config::checked_regions(99_999), Err("regions must be 1 to 16384, not 99999".into()));
+        assert_eq!(Config::checked_regions(16_384), Ok(16_384));
+        assert!(Config::checked_regions(0).is_err());
+    }
+
+    #[test]
+    fn a_reserve_that_no_free_space_can_reach_is_refused() {
+        let why = refusal(|c| c.reserve_bytes = u64::MAX);
+        assert!(why.starts_with("reserve must be at most the size of the file system of nowhere"), "{why}");
+    }
+
+    #[test]
+    fn a_port_with_tls_needs_a_certificate_and_a_file_that_can_be_read() {
+        let of = |setting: &str| format!("{setting} needs tls-cert-file, the certificate of this store");
+        assert_eq!(refusal(|c| c.tls_port = Some(7001)), of("tls-port"));
+        assert_eq!(refusal(|c| c.tls_cluster = true), of("tls-cluster"));
+        assert_eq!(refusal(|c| c.tls_forward = true), of("tls-forward"));
+        assert_eq!(refusal(|c| c.tls_admin = true), of("tls-admin"));
+        let without_key = |c: &mut Config| {
+            c.tls_admin = true;
+            c.tls.cert_file = Some("/nowhere/c".into());
+        };
+        assert_eq!(refusal(without_key), "tls-admin needs tls-key-file, the key of tls-cert-file");
+        // No port uses the file.
+        let why = refusal(|c| c.tls.ca_cert_file = Some("/nowhere/a".into()));
+        assert!(why.starts_with("tls-ca-cert-file: /nowhere/a cannot be read"), "{why}");
+    }
+
+    #[test]
+    fn options_of_rocksdb_are_checked_by_name_and_value() {
+        let unknown = |c: &mut Config| c.rocksdb = vec![("foo".into(), "1".into())];
+        assert_eq!(refusal(unknown), "rocksdb: unknown RocksDB option 'foo'");
+        let bad = |c: &mut Config| c.rocksdb = vec![("block_size".into(), "many".into())];
+        assert!(refusal(bad).starts_with("rocksdb: RocksDB option block_size cannot be 'many'"));
+        assert!(refusal(|c| c.rocksdb_profile = "fast".into()).starts_with("rocksdb-profile: unknown"));
+    }
 }

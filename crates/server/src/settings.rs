@@ -3,11 +3,12 @@
 //! They belong to this store: the execution of replicated commands reads none of them.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use resp::Limits;
 
-use crate::config::{check_maxmemory, Config};
+use crate::config::{check_maxmemory, Beginning, Config};
 use crate::output_limits::{self, OutputLimits};
 use crate::pubsub::notices::Classes;
 use crate::secrets::HIDDEN;
@@ -92,6 +93,11 @@ const KEPT: [(&str, &[&str], &str); 4] = [
     ("save", &[], "every write is in the log of its region, and SAVE and BGSAVE make a checkpoint"),
 ];
 
+/// Settings that a new cluster takes from the configuration, and the commands that change them
+/// later.
+const OF_THE_CLUSTER: [(&str, &str); 2] =
+    [("policy", "steelyard ctl policy"), ("replicas", "steelyard ctl config replicas")];
+
 /// The values of `acl-pubsub-default`.
 pub const ALL_CHANNELS: &str = "allchannels";
 pub const NO_CHANNELS: &str = "resetchannels";
@@ -124,50 +130,6 @@ impl Settings {
     }
 
     pub fn from_config(config: &Config) -> Settings {
-        let yes_no = |yes| if yes { "yes" } else { "no" }.to_owned();
-        let fsync = match config.fsync {
-            crate::Fsync::Always => "always",
-            crate::Fsync::EverySec => "everysec",
-            crate::Fsync::No => "no",
-        };
-        let bind: Vec<String> = config.bind.iter().map(ToString::to_string).collect();
-        let keys = config.encryption.as_ref();
-        let (key_file, key_command) = match keys.map(|keys| &keys.key) {
-            Some(atrest::Source::File(path)) => (Some(path.display().to_string()), None),
-            Some(atrest::Source::Command(command)) => (None, Some(command.clone())),
-            None => (None, None),
-        };
-        let old_key_file = keys.and_then(|keys| Some(keys.old_key.as_ref()?.display().to_string()));
-        let mut fixed = vec![
-            ("appendfsync", fsync.to_owned()),
-            ("appendonly", "yes".to_owned()),
-            ("admin-auth", yes_no(config.admin_auth)),
-            ("bind", bind.join(" ")),
-            ("cluster-enabled", yes_no(config.cluster_enabled)),
-            ("core-file-memory", yes_no(config.core_file_memory)),
-            ("databases", crate::DATABASES.to_string()),
-            ("enable-debug-command", config.enable_debug_command.name().to_owned()),
-            ("dir", config.dir.display().to_string()),
-            ("maxmemory-policy", "noeviction".to_owned()),
-            ("port", config.plain_port().to_string()),
-            ("tls-cluster", yes_no(config.tls_cluster)),
-            ("tls-cluster-name", config.tls_cluster_name.clone()),
-            ("tls-forward", yes_no(config.tls_forward)),
-            ("tls-admin", yes_no(config.tls_admin)),
-            ("insecure-peers", yes_no(config.insecure_peers)),
-            ("tls-port", config.tls_port.unwrap_or(0).to_string()),
-            ("encryption-key-file", key_file.unwrap_or_default()),
-            ("encryption-key-command", key_command.unwrap_or_default()),
-            ("encryption-old-key-file", old_key_file.unwrap_or_default()),
-            ("reserve", config.reserve_bytes.to_string()),
-            ("proposal-window", config.proposal_window.to_string()),
-            ("reader-threads", config.reader_threads.to_string()),
-            ("raft-log-size", config.raft_log_bytes.to_string()),
-            ("request-timeout", config.request_timeout.as_millis().to_string()),
-            // Redis's snapshots do not exist here, but tools read this setting.
-            ("save", String::new()),
-        ];
-        fixed.extend(zookeeper_settings::shown(config.zookeeper.as_ref()));
         Settings {
             requirepass: config.requirepass.clone(),
             lacks_password: config.lacks_password,
@@ -193,7 +155,7 @@ impl Settings {
             statistics: config.statistics.clone(),
             weak_read_max_lag: config.weak_read_max_lag,
             changed: BTreeSet::new(),
-            fixed,
+            fixed: fixed(config),
         }
     }
 
@@ -273,6 +235,17 @@ impl Settings {
                 let text = format!("argument(s) must be one of the following: {listed}");
                 Err(SettingError::Invalid(text))
             }
+        }
+    }
+
+    /// Returns the reason why `CONFIG SET` does not change a setting.
+    fn not_settable(&self, name: &str) -> SettingError {
+        if let Some((_, command)) = OF_THE_CLUSTER.iter().find(|(known, _)| *known == name) {
+            return SettingError::Invalid(format!("the cluster has this setting: {command} changes it"));
+        }
+        match self.fixed.iter().any(|(known, _)| *known == name) {
+            true => SettingError::Immutable,
+            false => SettingError::Unknown,
         }
     }
 
@@ -377,13 +350,122 @@ impl Settings {
                     None => return invalid(&format!("argument must be {BULK_BYTES_RANGE}")),
                 },
             },
-            other if self.fixed.iter().any(|(name, _)| *name == other) => {
-                return Err(SettingError::Immutable)
-            }
-            _ => return Err(SettingError::Unknown),
+            other => return Err(self.not_settable(other)),
         }
         Ok(())
     }
+}
+
+/// Returns the settings that no running store changes, with their values at the start.
+fn fixed(config: &Config) -> Vec<(&'static str, String)> {
+    let file = |path: Option<&PathBuf>| path.map_or(String::new(), |path| path.display().to_string());
+    let fsync = match config.fsync {
+        crate::Fsync::Always => "always",
+        crate::Fsync::EverySec => "everysec",
+        crate::Fsync::No => "no",
+    };
+    // Redis shows an absolute path, too.
+    let dir = std::path::absolute(&config.dir).unwrap_or_else(|_| config.dir.clone());
+    let mut fixed = vec![
+        ("appendfsync", fsync.to_owned()),
+        ("appendonly", "yes".to_owned()),
+        ("admin-auth", yes_no(config.admin_auth)),
+        ("boot-id-file", file(Some(&config.boot_id_file))),
+        ("capacity", config.capacity_bytes.map_or(String::new(), |bytes| bytes.to_string())),
+        ("consistency-check-interval", config.check_interval.as_secs().to_string()),
+        ("core-file-memory", yes_no(config.core_file_memory)),
+        ("databases", crate::DATABASES.to_string()),
+        ("device-control", file(config.device_control.as_ref())),
+        ("enable-debug-command", config.enable_debug_command.name().to_owned()),
+        ("dir", dir.display().to_string()),
+        ("fsync", fsync.to_owned()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("merge-size", config.limits.merge_bytes.to_string()),
+        ("probe", yes_no(config.probe)),
+        ("proposal-window", config.proposal_window.to_string()),
+        ("raft-log-size", config.raft_log_bytes.to_string()),
+        ("raft-tick", config.raft_tick.as_millis().to_string()),
+        ("reader-threads", config.reader_threads.to_string()),
+        ("replace-after", config.replace_after.as_secs().to_string()),
+        ("request-timeout", config.request_timeout.as_millis().to_string()),
+        ("reserve", config.reserve_bytes.to_string()),
+        ("rocksdb-profile", config.rocksdb_profile.clone()),
+        // Redis's snapshots do not exist here, but tools read this setting.
+        ("save", String::new()),
+        ("split-ops", config.limits.split_ops.to_string()),
+        ("split-size", config.limits.split_bytes.to_string()),
+    ];
+    fixed.extend(of_membership(config));
+    fixed.extend(of_ports(config));
+    fixed.extend(of_encryption(config.encryption.as_ref()));
+    fixed.extend(zookeeper_settings::shown(config.zookeeper.as_ref()));
+    fixed
+}
+
+/// Returns the settings of the store's place in its cluster. Those of a new cluster have the values
+/// of the configuration, which the cluster may have changed since.
+fn of_membership(config: &Config) -> Vec<(&'static str, String)> {
+    let this = config.this();
+    let join: Vec<String> = match &config.beginning {
+        Beginning::Join(stores) => stores.iter().map(ToString::to_string).collect(),
+        Beginning::Listed | Beginning::Bootstrap => Vec::new(),
+    };
+    let capability = this
+        .capability
+        .map_or(String::new(), |known| format!("{:.0}/{:.0}", known.kv_bytes_per_s, known.ops_per_s));
+    let labels: Vec<String> = this.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let token = config.join_token.as_ref().map_or("", |_| HIDDEN);
+    vec![
+        ("bootstrap", yes_no(config.beginning == Beginning::Bootstrap)),
+        ("capability", capability),
+        ("cluster-enabled", yes_no(config.cluster_enabled)),
+        ("device", this.device.clone()),
+        ("join", join.join(",")),
+        ("join-token", token.to_owned()),
+        ("label", labels.join(",")),
+        ("policy", config.policy.name().to_owned()),
+        ("regions", config.regions.to_string()),
+        ("replicas", config.replicas.to_string()),
+        ("store-id", config.store.to_string()),
+    ]
+}
+
+fn of_ports(config: &Config) -> Vec<(&'static str, String)> {
+    let this = config.this();
+    let bind: Vec<String> = config.bind.iter().map(ToString::to_string).collect();
+    vec![
+        ("admin-port", this.admin.port().to_string()),
+        ("bind", bind.join(" ")),
+        ("forward-port", this.forward.map_or(0, |address| address.port()).to_string()),
+        ("insecure-peers", yes_no(config.insecure_peers)),
+        ("peer-port", this.peer.port().to_string()),
+        ("port", config.plain_port().to_string()),
+        ("tls-admin", yes_no(config.tls_admin)),
+        ("tls-cluster", yes_no(config.tls_cluster)),
+        ("tls-cluster-name", config.tls_cluster_name.clone()),
+        ("tls-forward", yes_no(config.tls_forward)),
+        ("tls-port", config.tls_port.unwrap_or(0).to_string()),
+    ]
+}
+
+/// Returns the places of the master key. The keys themselves are shown nowhere.
+fn of_encryption(keys: Option<&atrest::Settings>) -> Vec<(&'static str, String)> {
+    let (key_file, key_command) = match keys.map(|keys| &keys.key) {
+        Some(atrest::Source::File(path)) => (Some(path.display().to_string()), None),
+        Some(atrest::Source::Command(command)) => (None, Some(command.clone())),
+        None => (None, None),
+    };
+    let old_key_file = keys.and_then(|keys| Some(keys.old_key.as_ref()?.display().to_string()));
+    vec![
+        ("encryption-key-file", key_file.unwrap_or_default()),
+        ("encryption-key-command", key_command.unwrap_or_default()),
+        ("encryption-old-key-file", old_key_file.unwrap_or_default()),
+    ]
+}
+
+fn yes_no(yes: bool) -> String {
+    let text = if yes { "yes" } else { "no" };
+    text.to_owned()
 }
 
 /// Maximum of settings in seconds, as in Redis.
@@ -406,6 +488,7 @@ fn invalid(why: &str) -> Result<(), SettingError> {
 mod tests {
     use super::{SettingError, Settings};
     use crate::config::Config;
+    use crate::transport::join_token::JoinToken;
 
     #[test]
     fn the_rate_of_snapshots_is_set_in_bytes_and_zero_lifts_it() {
@@ -442,6 +525,48 @@ mod tests {
         }
         assert_eq!(settings.all(), before);
         assert!(settings.changed().is_empty());
+    }
+
+    #[test]
+    fn settings_of_the_start_are_shown_and_refused_as_immutable() {
+        let mut config = Config::single("dir".into(), 7000);
+        config.join_token = JoinToken::parse(&JoinToken::issue("pw", 60).expect("a token").text());
+        config.members[0].labels.insert("zone".into(), "a".into());
+        let mut settings = Settings::from_config(&config);
+        for (name, value) in [
+            ("fsync", "always"),
+            ("replace-after", "600"),
+            ("split-size", "0"),
+            ("raft-tick", "50"),
+            ("capability", ""),
+            ("peer-port", "17000"),
+            ("admin-port", "27000"),
+            ("forward-port", "0"),
+            ("label", "zone=a"),
+            ("regions", "1"),
+            ("join-token", "(hidden)"),
+        ] {
+            assert!(settings.all().contains(&(name, value.to_owned())), "{name}");
+            assert_eq!(settings.set(name, "1"), Err(SettingError::Immutable), "{name}");
+        }
+        for (name, value, command) in
+            [("policy", "even", "ctl policy"), ("replicas", "3", "ctl config replicas")]
+        {
+            assert!(settings.all().contains(&(name, value.to_owned())), "{name}");
+            let refused = settings.set(name, "5");
+            let says = |text: &String| text.contains(command);
+            assert!(matches!(&refused, Err(SettingError::Invalid(text)) if says(text)), "{refused:?}");
+        }
+        assert_eq!(settings.set("nonsense", "1"), Err(SettingError::Unknown));
+        let names: Vec<&str> = settings.all().iter().map(|(name, _)| *name).collect();
+        assert!(names.windows(2).all(|pair| pair[0] < pair[1]), "a setting is shown once: {names:?}");
+    }
+
+    #[test]
+    fn the_directory_is_shown_as_an_absolute_path() {
+        let settings = Settings::from_config(&Config::single("dir".into(), 7000));
+        let dir = std::env::current_dir().unwrap().join("dir").display().to_string();
+        assert!(settings.all().contains(&("dir", dir)));
     }
 
     #[test]

@@ -183,6 +183,23 @@ impl TlsSettings {
         self.files().map(|path| fs::metadata(path).and_then(|facts| facts.modified()).ok()).collect()
     }
 
+    /// Checks that the files can be opened, also those that nothing uses yet.
+    pub fn check_files(&self) -> Result<(), String> {
+        let files = [
+            ("tls-cert-file", &self.cert_file),
+            ("tls-key-file", &self.key_file),
+            ("tls-client-cert-file", &self.client_cert_file),
+            ("tls-client-key-file", &self.client_key_file),
+            ("tls-ca-cert-file", &self.ca_cert_file),
+        ];
+        for (setting, path) in files {
+            let Some(path) = path else { continue };
+            let opened = fs::File::open(path).map(drop);
+            named(setting, opened.map_err(|error| format!("{} cannot be read: {error}", path.display())))?;
+        }
+        Ok(())
+    }
+
     /// Reads this store's certificate, with its chain, and its key.
     pub fn own_certificate(&self) -> Result<Pair, String> {
         let cert_file = self.cert_file.as_ref().ok_or("No tls-cert-file configured!")?;

@@ -12,8 +12,9 @@ mod tls;
 mod token;
 mod versions;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, Context};
@@ -34,9 +35,10 @@ use tables::{
 
 #[derive(clap::Args)]
 pub struct Ctl {
-    /// Admin endpoint of any store [default: 127.0.0.1:27000]
+    /// Admin endpoint of any store, HOST:PORT [default: 127.0.0.1:27000, or 127.0.0.1:26379 if
+    /// nothing listens there]
     #[arg(long, value_name = "ADDRESS", global = true)]
-    admin: Option<SocketAddr>,
+    admin: Option<Endpoint>,
     /// Client port of a local store, whose admin port is derived from it
     #[arg(long, value_name = "PORT", conflicts_with = "admin", global = true)]
     port: Option<u16>,
@@ -49,6 +51,23 @@ pub struct Ctl {
     json: bool,
     #[command(subcommand)]
     command: Command,
+}
+
+/// The addresses of a host, with a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Endpoint(Vec<SocketAddr>);
+
+impl FromStr for Endpoint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Endpoint, String> {
+        let found = text.to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>);
+        match found {
+            Ok(addresses) if !addresses.is_empty() => Ok(Endpoint(addresses)),
+            Ok(_) => Err(format!("'{text}' has no address")),
+            Err(error) => Err(format!("'{text}' is no HOST:PORT: {error}")),
+        }
+    }
 }
 
 #[derive(clap::Subcommand)]
@@ -219,6 +238,13 @@ struct Weights {
 /// own request timeout.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Time limit of a look whether something listens at an address.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The client ports of local stores that are asked if no store is named: that of the examples, and
+/// that of `steelyard serve` without options.
+const CLIENT_PORTS: [u16; 2] = [7000, 6379];
+
 /// Time limit of a check. Peers read all rows of their region at a bounded rate; the stores give up
 /// earlier.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -235,11 +261,43 @@ impl Answer {
     }
 }
 
+impl Ctl {
+    /// Returns the address of the store to ask.
+    fn address(&self) -> anyhow::Result<SocketAddr> {
+        let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, side_port(port, 20_000)));
+        match (&self.admin, self.port) {
+            (Some(Endpoint(addresses)), _) => Ok(listening(addresses).unwrap_or(addresses[0])),
+            (None, Some(port)) => Ok(local(port)),
+            (None, None) => of_local_store(CLIENT_PORTS.map(local)),
+        }
+    }
+}
+
+/// Returns the first of the addresses at which something listens. The only one is not looked at.
+fn listening(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let listens = |address: &SocketAddr| TcpStream::connect_timeout(address, LOOK_TIMEOUT).is_ok();
+    match addresses {
+        [only] => Some(*only),
+        several => several.iter().copied().find(listens),
+    }
+}
+
+/// Returns the first of the addresses at which something listens, and says so if it is not the
+/// first one.
+fn of_local_store(addresses: [SocketAddr; 2]) -> anyhow::Result<SocketAddr> {
+    let [first, second] = addresses;
+    let found = listening(&addresses).ok_or_else(|| {
+        anyhow!(
+            "no store listens at {first} or {second}: name one with --port CLIENT-PORT or --admin HOST:PORT"
+        )
+    })?;
+    if found == second {
+        eprintln!("steelyard: nothing listens at {first}, so the store at {second} is asked");
+    }
+    Ok(found)
+}
+
 pub fn run(ctl: Ctl) -> anyhow::Result<()> {
-    let address = ctl.admin.unwrap_or_else(|| {
-        let port = side_port(ctl.port.unwrap_or(7000), 20_000);
-        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
-    });
     if let Command::JoinToken(token) = ctl.command {
         return show(join_token::answer(token)?, ctl.json);
     }
@@ -249,6 +307,7 @@ pub fn run(ctl: Ctl) -> anyhow::Result<()> {
     if let Some(dir) = &ctl.tls {
         client::tls::use_directory(dir).map_err(anyhow::Error::msg)?;
     }
+    let address = ctl.address()?;
     let client = AdminClient::new(address, TIMEOUT);
     if let Command::Probe(Probed { all: true, .. }) = ctl.command {
         return probe::all(&client, ctl.json, |text| print(&text));
@@ -365,13 +424,12 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
         Command::Quarantine(command) => quarantine::answer(client, command),
         Command::FailEntry(fail) => quarantine::fail(client, fail),
         Command::Explain(Subject { region, store }) => {
-            let text = |explanation: &str| explanation.trim_end().to_owned() + "\n";
             if let Some(store) = store {
                 let row = ask_of(client, store, &ExplainStoreQuery {})?;
-                return Answer::of(&row, text(&row.explanation));
+                return Answer::of(&row, explanation_text(&row.explanation));
             }
             let row = ask_of(client, region.expect("one of them is required"), &ExplainQuery {})?;
-            Answer::of(&row, text(&row.explanation))
+            Answer::of(&row, explanation_text(&row.explanation))
         }
         Command::Operators { history } => {
             let rows = ask(client, &OperatorsQuery { history })?;
@@ -416,6 +474,11 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             Answer::of(&status, status_text(&status))
         }
     }
+}
+
+/// Returns an explanation in the units of the tables, which write `kB`.
+fn explanation_text(explanation: &str) -> String {
+    explanation.trim_end().replace(" KB", " kB") + "\n"
 }
 
 fn setting<'a>(rows: &'a [ConfigRow], name: &str) -> anyhow::Result<&'a ConfigRow> {
@@ -520,6 +583,37 @@ mod tests {
         assert_eq!(setting(&rows, "meta-replicas").unwrap().name, "meta-replicas");
         let error = setting(&rows, "replica").unwrap_err().to_string();
         assert_eq!(error, "unknown setting 'replica': the settings are replicas, meta-replicas");
+    }
+
+    #[test]
+    fn an_endpoint_is_an_address_or_the_name_of_a_host() {
+        let Endpoint(found) = "localhost:24400".parse::<Endpoint>().unwrap();
+        assert!(found.iter().all(|address| address.ip().is_loopback() && address.port() == 24400));
+        let loopback = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 5));
+        assert_eq!("[::1]:5".parse::<Endpoint>(), Ok(Endpoint(vec![loopback])));
+        for text in ["localhost", "24400", "127.0.0.1:x", ""] {
+            assert!(text.parse::<Endpoint>().unwrap_err().contains("is no HOST:PORT"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_store_that_listens_is_asked() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (open, closed) = (port.local_addr().unwrap(), SocketAddr::from(([127, 0, 0, 1], 1)));
+        assert_eq!(of_local_store([closed, open]).unwrap(), open);
+        let error = of_local_store([closed, closed]).unwrap_err().to_string();
+        assert!(error.contains("127.0.0.1:1 or") && error.contains("--port"), "{error}");
+        // A store that is named is asked in any case.
+        assert_eq!(listening(&[closed]), Some(closed));
+        let named = Line::try_parse_from(["ctl", "--port", "6379", "stores"]).unwrap();
+        assert_eq!(named.ctl.address().unwrap(), SocketAddr::from(([127, 0, 0, 1], 26379)));
+        let named = Line::try_parse_from(["ctl", "--admin", "127.0.0.1:1", "stores"]).unwrap();
+        assert_eq!(named.ctl.address().unwrap(), closed);
+    }
+
+    #[test]
+    fn an_explanation_has_the_units_of_tables() {
+        assert_eq!(explanation_text("1.5 KB of 3 MB, 2.0 KB/s\n\n"), "1.5 kB of 3 MB, 2.0 kB/s\n");
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod zookeeper;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,15 +36,16 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     let said = serve.config.as_deref().map(Options::read).transpose().map_err(|error| anyhow!(error))?;
     let flags = serve.options.clone();
     let options = serve.options.over(said.unwrap_or_default());
-    let loglevel = options.loglevel.clone().unwrap_or_else(|| "notice".into());
-    let set_loglevel = start_logging(&loglevel)?;
-    let mut config = configure(options).map_err(|error| anyhow!(error))?;
+    let loglevel = level_of(&options);
+    let mut config =
+        checked(options).map_err(|error| anyhow!(placed(serve.config.as_deref(), &flags, error)))?;
+    config.set_loglevel = Some(start_logging(&loglevel)?);
     config.loglevel = loglevel;
-    config.set_loglevel = Some(set_loglevel);
     if let Some(path) = serve.config {
         let check = move |file: &str| check(flags.clone().over(Options::parse(file)?));
         config.file = Some(ConfigFile::new(&path, check).with_context(|| path.display().to_string())?);
     }
+    check_key_file(&config)?;
     if config.maxmemory < SHORT_OF_MEMORY {
         allocator::keep_free_pages(FREE_PAGES_MS).map_err(anyhow::Error::msg)?;
     }
@@ -77,7 +78,7 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
         });
         let address = config.this().client;
         let ready = move |store| tracing::info!("store {store} is ready to serve clients on {address}");
-        match server::run(config, ready, stops).await? {
+        match server::run(config, ready, stops).await.map_err(|error| anyhow!(one_line(&error)))? {
             Ended::Stopped => tracing::info!("stopped"),
             Ended::ToMend => {
                 tracing::info!("starting again");
@@ -89,13 +90,60 @@ pub fn run(serve: Serve) -> anyhow::Result<()> {
     })
 }
 
-/// Returns the first error of a start with these options. The values of RocksDB's options are not
-/// checked.
+/// Returns the first error of a start with these options. Relations between RocksDB's options are
+/// not checked.
 fn check(options: Options) -> Result<(), String> {
-    match options.loglevel.as_deref().filter(|level| directive(level).is_none()) {
-        Some(level) => Err(wrong_level(level)),
-        None => configure(options).map(drop),
+    checked(options).map(drop)
+}
+
+fn checked(options: Options) -> Result<Config, String> {
+    let level = level_of(&options);
+    match directive(&level) {
+        Some(_) => configure(options),
+        None => Err(wrong_level(&level)),
     }
+}
+
+fn level_of(options: &Options) -> String {
+    options.loglevel.clone().unwrap_or_else(|| "notice".into())
+}
+
+/// Puts the file and the line before an error, if a value of the configuration file causes it.
+fn placed(file: Option<&Path>, flags: &Options, error: String) -> String {
+    let place = || {
+        let path = file.filter(|_| checked(flags.clone()).err().as_ref() != Some(&error))?;
+        let line = options::line_of(&std::fs::read_to_string(path).ok()?, &error)?;
+        Some(format!("{}: line {line}", path.display()))
+    };
+    match place() {
+        Some(place) => format!("{place}: {error}"),
+        None => error,
+    }
+}
+
+/// Checks that the file of the master key can be read. `CONFIG REWRITE` does not check it, because
+/// the file may be on a medium that is there only at a start.
+fn check_key_file(config: &Config) -> anyhow::Result<()> {
+    let Some(atrest::Source::File(path)) = config.encryption.as_ref().map(|keys| &keys.key) else {
+        return Ok(());
+    };
+    let opened = std::fs::File::open(path).map(drop);
+    opened.with_context(|| format!("encryption-key-file: {} cannot be read", path.display()))
+}
+
+/// Returns an error and its causes as one line. A cause that the line already ends with is left
+/// out.
+pub fn one_line(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.ends_with(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    line
 }
 
 fn wrong_level(level: &str) -> String {
@@ -171,9 +219,14 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
     let tls_port = options.tls_port.filter(|port| *port != 0);
     if options.port == Some(0) {
         // The other ports are derived from the only port for clients.
-        let only = tls_port.ok_or("port 0 needs tls-port: clients would have no port")?;
+        let only = tls_port.ok_or("port 0 needs tls-port, because clients would have no port without it")?;
         options.port = Some(only);
     }
+    members::check_ports([
+        ("peer-port", options.peer_port),
+        ("admin-port", options.admin_port),
+        ("forward-port", options.forward_port),
+    ])?;
     let dir = options.dir.clone().unwrap_or_else(|| PathBuf::from("steelyard-data"));
     let mut config = Config::single(dir, options.port.unwrap_or(6379));
     config.store = options.store_id.unwrap_or(0);
@@ -192,7 +245,7 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
     // start.
     let told_by_cluster = !options.join.is_empty() || config.dir.join("IDENTITY").exists();
     if let (Some(forward), false) = (this.forward, config.cluster_enabled || told_by_cluster) {
-        return Err(format!("forward port {} needs cluster-enabled yes", forward.port()));
+        return Err(format!("forward-port {} needs cluster-enabled yes", forward.port()));
     }
     distinct_ports(&config.members)?;
     config.beginning = match (options.bootstrap, options.join.as_slice()) {
@@ -219,7 +272,8 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
         true => vec![this.client.ip()],
         false => options.bind,
     };
-    config.regions = options.regions.unwrap_or(if config.cluster_enabled { DEFAULT_REGIONS } else { 1 });
+    let regions = if config.cluster_enabled { DEFAULT_REGIONS } else { 1 };
+    config.regions = Config::checked_regions(options.regions.unwrap_or(u64::from(regions)))?;
     if let Some(replicas) = options.replicas {
         config.replicas = replicas;
     }
@@ -247,7 +301,8 @@ pub fn configure(mut options: Options) -> Result<Config, String> {
             server::Classes::parse(letters).ok_or("notify-keyspace-events has letters of Ag$lshzxeKEtmdn")?;
     }
     if let Some(limits) = &options.client_output_buffer_limit {
-        config.output_limits = config.output_limits.changed(limits)?;
+        let changed = config.output_limits.changed(limits);
+        config.output_limits = changed.map_err(|why| format!("client-output-buffer-limit: {why}"))?;
     }
     let number = |said: Option<i64>| said.map(|number| number.to_string());
     for (name, said) in [
@@ -550,6 +605,78 @@ mod tests {
             let refused = file.rewrite(|| (vec![(name, value.to_owned())], Vec::new()));
             assert!(refused.is_err_and(|error| error.to_string().contains(why)), "{name}");
         }
+    }
+
+    #[test]
+    fn an_error_of_a_value_in_the_file_names_file_and_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store.toml");
+        let refused = |text: &str, flags: &Options| {
+            std::fs::write(&path, text).unwrap();
+            let error = checked(flags.clone().over(Options::read(&path).unwrap())).unwrap_err();
+            let error = placed(Some(&path), flags, error);
+            let prefix = format!("{}: ", path.display());
+            error.strip_prefix(&prefix).unwrap_or(&error).to_owned()
+        };
+        let none = Options::default();
+        for (line, expected) in [
+            ("fsync = \"often\"", "line 2: fsync is always, everysec or no, not 'often'"),
+            ("maxmemory = \"1mb\"", "line 2: maxmemory is at least 64mb"),
+            ("capability = \"x\"", "line 2: capability: 'x' is not a size"),
+            ("client-output-buffer-limit = \"pubsub x 0 0\"", "line 2: client-output-buffer-limit: Error in"),
+            ("stores = \"0=127.0.0.1:7000,capability=x\"", "line 2: stores: store 0: capability: 'x'"),
+            ("[rocksdb]\nfoo = 1", "line 2: rocksdb: unknown RocksDB option 'foo'"),
+            ("replicas = 10", "line 2: replicas must be 1 to 9, not 10"),
+            ("regions = 99999", "line 2: regions must be 1 to 16384, not 99999"),
+            ("replace-after = 0", "line 2: replace-after must be at least 1 second"),
+            ("peer-port = 0", "line 2: peer-port must be 1 to 65535"),
+            ("loglevel = \"loud\"", "line 2: loglevel is debug"),
+            ("tls-admin = true", "line 2: tls-admin needs tls-cert-file"),
+        ] {
+            let error = refused(&format!("timeout = 1\n{line}\n"), &none);
+            assert!(error.starts_with(expected) && !error.contains('\n'), "{line}: {error}");
+        }
+        // The file is not at fault.
+        let flags = Options { fsync: Some("often".into()), ..Options::default() };
+        assert!(refused("fsync = \"no\"\n", &flags).starts_with("fsync is"));
+        assert!(refused("port = 1\n", &flags).starts_with("fsync is"));
+    }
+
+    #[test]
+    fn port_0_needs_a_port_with_tls() {
+        let options = |words: &[&str]| {
+            let command = <Options as clap::Args>::augment_args(clap::Command::new("serve"));
+            let matches = command.try_get_matches_from([&["serve"][..], words].concat()).unwrap();
+            <Options as clap::FromArgMatches>::from_arg_matches(&matches).unwrap()
+        };
+        let refused = configure(options(&["--port", "0"])).unwrap_err();
+        assert_eq!(refused, "port 0 needs tls-port, because clients would have no port without it");
+        let mut certified = options(&["--port", "0", "--tls-port", "7001"]);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().display().to_string();
+        (certified.tls_cert_file, certified.tls_key_file) = (Some(path.clone()), Some(path));
+        let config = configure(certified).unwrap();
+        assert_eq!((config.plain_port(), config.tls_port), (0, Some(7001)));
+        assert_eq!(config.this().admin.port(), 27001);
+        assert!(configure(options(&["--replace-after", "0"])).unwrap_err().starts_with("replace-after must"));
+    }
+
+    #[test]
+    fn a_cause_is_not_repeated() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 22000));
+        let source = || std::io::Error::from_raw_os_error(98);
+        let error = server::StartError::Listen { address, source: source() };
+        assert_eq!(one_line(&error), format!("cannot listen on {address}: {}", source()));
+        let error = anyhow::Error::new(source()).context("the runtime");
+        assert_eq!(one_line(&*error), format!("the runtime: {}", source()));
+    }
+
+    #[test]
+    fn a_key_file_that_cannot_be_read_is_named_with_its_setting() {
+        let config = configure(options("encryption-key-file = \"/nowhere/key\"")).unwrap();
+        let error = format!("{:#}", check_key_file(&config).unwrap_err());
+        assert!(error.starts_with("encryption-key-file: /nowhere/key cannot be read: "), "{error}");
+        assert!(check_key_file(&configure(Options::default()).unwrap()).is_ok());
     }
 
     #[test]

@@ -224,6 +224,10 @@ fn refusal(refused: Refused) -> Response {
             [BASIC, "Bearer realm=\"steelyard\""],
             "the request needs a user and a password, or a token: set STEELYARD_ADMIN_AUTH=USER:PASSWORD or STEELYARD_ADMIN_TOKEN=TOKEN for ctl",
         ),
+        Refused::WrongLogin => unauthorized(
+            [BASIC, "Bearer realm=\"steelyard\""],
+            "the user or the password is wrong, or the user is off: ctl takes both from STEELYARD_ADMIN_AUTH",
+        ),
         Refused::BadToken => unauthorized(
             [BASIC, "Bearer realm=\"steelyard\", error=\"invalid_token\""],
             "this store knows no such token: it is mistyped, or was revoked, or its user was deleted",

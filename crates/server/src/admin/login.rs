@@ -43,8 +43,10 @@ impl Need {
 /// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The request has no login, or a wrong one.
+    /// The request has no login, or one that cannot be read.
     NoLogin,
+    /// The user or the password is wrong, or the user is `off`.
+    WrongLogin,
     /// No token of a user is the one in the request.
     BadToken,
     TokenExpired,
@@ -71,7 +73,7 @@ pub fn admits(store: &Arc<Store>, header: Option<&str>, need: Need) -> Result<Op
         }
         None => {
             let (name, password) = credentials(header).ok_or(Refused::NoLogin)?;
-            store.access.admit(&name, &password).ok_or(Refused::NoLogin)?
+            store.access.admit(&name, &password).ok_or(Refused::WrongLogin)?
         }
     };
     let (commands, named) = need.commands();

@@ -11,9 +11,11 @@
 //! `device=(write=500MB/s,read=550MB/s)`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use server::{side_port, Capability, Member};
 
 use super::size::Size;
@@ -35,11 +37,39 @@ pub struct StoreTable {
 }
 
 /// The list in either form.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "text as for --stores, or tables with id and client")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Stores {
     Text(String),
     Tables(Vec<StoreTable>),
+}
+
+impl<'de> Deserialize<'de> for Stores {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Stores, D::Error> {
+        deserializer.deserialize_any(StoresVisitor)
+    }
+}
+
+/// Reads either form. Unlike those of an untagged enum, the errors of a table name its keys.
+struct StoresVisitor;
+
+impl<'de> Visitor<'de> for StoresVisitor {
+    type Value = Stores;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text as for --stores, or tables with id and client")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Stores, E> {
+        Ok(Stores::Text(text.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Stores, A::Error> {
+        let mut tables = Vec::new();
+        while let Some(table) = list.next_element::<StoreTable>()? {
+            tables.push(table);
+        }
+        Ok(Stores::Tables(tables))
+    }
 }
 
 impl std::str::FromStr for Stores {
@@ -51,8 +81,12 @@ impl std::str::FromStr for Stores {
 }
 
 impl Stores {
-    /// Returns the members, sorted by id.
+    /// Returns the members, sorted by id. Errors begin with the name of the setting.
     pub fn members(&self) -> Result<Vec<Member>, String> {
+        self.sorted().map_err(|why| format!("stores: {why}"))
+    }
+
+    fn sorted(&self) -> Result<Vec<Member>, String> {
         let tables = match self {
             Stores::Text(text) => parse(text)?,
             Stores::Tables(tables) => tables.clone(),
@@ -68,13 +102,20 @@ impl Stores {
 
 impl StoreTable {
     fn member(self) -> Result<Member, String> {
+        let id = self.id;
+        self.checked().map_err(|why| format!("store {id}: {why}"))
+    }
+
+    fn checked(self) -> Result<Member, String> {
         let (ip, port) = (self.client.ip(), self.client.port());
         if port == 0 {
-            return Err(format!(
-                "store {} needs a port other than 0, so that other stores can find it",
-                self.id
-            ));
+            return Err("client needs a port other than 0, so that other stores can find the store".into());
         }
+        check_ports([
+            ("peer-port", self.peer_port),
+            ("admin-port", self.admin_port),
+            ("forward-port", self.forward_port),
+        ])?;
         // The admin endpoint has no password, so it listens on loopback only.
         let at = |port| SocketAddr::new(ip, port);
         Ok(Member {
@@ -90,6 +131,14 @@ impl StoreTable {
             device: self.device.unwrap_or_default(),
             labels: labels(&self.label)?,
         })
+    }
+}
+
+/// Checks ports that were given. A store cannot listen on a port that changes with each start.
+pub fn check_ports(given: [(&str, Option<u16>); 3]) -> Result<(), String> {
+    match given.iter().find(|(_, port)| *port == Some(0)) {
+        Some((name, _)) => Err(format!("{name} must be 1 to 65535")),
+        None => Ok(()),
     }
 }
 
@@ -122,13 +171,16 @@ pub fn capability(text: &str) -> Result<Capability, String> {
         Some((bytes, ops)) => (bytes, Some(ops)),
         None => (text, None),
     };
-    let bytes = bytes.parse::<Size>().map_err(|error| error.to_string())?.0 as f64;
+    let bytes = bytes.parse::<Size>().map_err(|error| format!("capability: {error}"))?.0 as f64;
     let ops = match ops {
-        Some(ops) => ops.parse::<u64>().map_err(|_| format!("'{ops}' is not a number of operations"))? as f64,
+        Some(ops) => {
+            let number = ops.parse::<u64>();
+            number.map_err(|_| format!("capability: '{ops}' is not a number of operations"))? as f64
+        }
         None => bytes / 1024.0,
     };
     if bytes <= 0.0 || ops <= 0.0 {
-        return Err(format!("a capability is above 0, not '{text}'"));
+        return Err(format!("capability must be above 0, not '{text}'"));
     }
     Ok(Capability { kv_bytes_per_s: bytes, ops_per_s: ops })
 }
@@ -278,11 +330,15 @@ mod tests {
             ("0=127.0.0.1:7000,label=zone", "NAME=VALUE, not 'zone'"),
             ("0=127.0.0.1:7000,label=zone=", "NAME=VALUE, not 'zone='"),
             ("0=127.0.0.1:7000,label=zone=a,label=zone=b", "label zone has two values, 'a' and 'b'"),
-            ("0=127.0.0.1:7000,capability=fast", "'fast' is not a size"),
-            ("0=127.0.0.1:7000,capability=0", "above 0"),
+            (
+                "0=127.0.0.1:7000,1=127.0.0.1:7001,capability=fast",
+                "store 1: capability: 'fast' is not a size",
+            ),
+            ("0=127.0.0.1:7000,capability=1mb/x", "store 0: capability: 'x' is not a number"),
+            ("0=127.0.0.1:7000,capability=0", "store 0: capability must be above 0"),
         ] {
             let error = members(text).unwrap_err();
-            assert!(error.contains(part), "{text}: {error}");
+            assert!(error.contains(part) && error.starts_with("stores: "), "{text}: {error}");
         }
     }
 }

@@ -15,8 +15,8 @@ use super::size::Size;
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
-    /// Port for clients
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Port for clients; 0 with --tls-port: there is no port without TLS [default: 6379]
+    #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
     /// Addresses to listen on for clients [default: 127.0.0.1, or this store's address in --stores]
     #[arg(long, value_name = "IP", num_args = 1.., value_delimiter = ' ')]
@@ -29,22 +29,23 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub store_id: Option<u64>,
     /// Port for other stores [default: port + 10000]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT")]
     pub peer_port: Option<u16>,
     /// Port of the admin endpoint, on loopback [default: port + 20000]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT")]
     pub admin_port: Option<u16>,
     /// Port on which plain clients are served by forwarding; only in cluster mode
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT")]
     pub forward_port: Option<u16>,
     /// Follow Redis Cluster's rules on the client port, and allow more than one region [default:
     /// no]
     #[arg(long, value_name = "yes|no", num_args = 0..=1, default_missing_value = "yes")]
     pub cluster_enabled: Option<YesNo>,
-    /// Number of regions when the cluster is created [default: 1; 16 with --cluster-enabled]
+    /// Number of regions when the cluster is created, at most 16384 [default: 1; 16 with
+    /// --cluster-enabled]
     #[arg(long, value_name = "N")]
-    pub regions: Option<u16>,
-    /// Number of copies of each region, at most one per store [default: 3]
+    pub regions: Option<u64>,
+    /// Number of copies of each region, 1 to 9, at most one per store [default: 3]
     #[arg(long, value_name = "N")]
     pub replicas: Option<usize>,
     /// Create a cluster that other stores will join
@@ -63,7 +64,7 @@ pub struct Options {
     #[serde(deserialize_with = "table_or_list")]
     pub label: Vec<String>,
     /// Seconds of silence after which a store's peers are rebuilt on other stores [default: 600]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS")]
     pub replace_after: Option<u64>,
     /// Seconds between two comparisons of a region's replicas by checksums; 0 for none [default:
     /// 86400]
@@ -238,7 +239,7 @@ pub struct Options {
     /// names a bound; -1: any lag [default: -1]
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub weak_read_max_lag: Option<i64>,
-    /// Milliseconds of one Raft tick [default: 50]
+    /// Milliseconds of one Raft tick, 5 to 1000 [default: 50]
     #[arg(long, value_name = "MS")]
     pub raft_tick: Option<u64>,
     /// ZooKeeper ensemble that can choose the candidates of elections (ctl config election), and
@@ -275,8 +276,8 @@ pub struct Options {
     /// 1000000]
     #[arg(long, value_name = "N")]
     pub tracking_table_max_keys: Option<usize>,
-    /// Number of threads that serve clients; 0: as many as the load needs, up to the number of CPUs
-    /// and at most 8 [default: 0]
+    /// Number of threads that serve clients, at most 128; 0: as many as the load needs, up to the
+    /// number of CPUs and at most 8 [default: 0]
     #[arg(long, value_name = "N")]
     pub io_threads: Option<usize>,
     /// Number of threads that fetch rows from flash for clients; 0: 32 [default: 0]
@@ -328,7 +329,7 @@ impl Options {
             let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
             let message = of_the_cluster(&message).unwrap_or(message);
             match line {
-                Some(line) => format!("line {line}: {message}"),
+                Some(line) => format!("line {line}: {}", naming_the_key(text, line, message)),
                 None => message,
             }
         })
@@ -537,6 +538,39 @@ pub(super) fn table_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     })
 }
 
+/// Puts the key of a line before the message, unless the message names it.
+fn naming_the_key(text: &str, line: usize, message: String) -> String {
+    let key = text.lines().nth(line - 1).and_then(|line| line.split_once('=')).map(|(key, _)| key.trim());
+    let is_bare = |key: &&str| {
+        !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    match key.filter(is_bare) {
+        Some(key) if !message.contains(&format!("`{key}`")) => format!("{key}: {message}"),
+        _ => message,
+    }
+}
+
+/// Returns the line of a configuration file that sets the setting with which an error begins, or
+/// that begins its table.
+pub fn line_of(text: &str, error: &str) -> Option<usize> {
+    let name = error.split([' ', ':']).next().filter(|name| !name.is_empty())?;
+    let mut is_in_table = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_start();
+        let header = line.strip_prefix('[').map(|line| line.trim_start_matches('['));
+        is_in_table |= header.is_some();
+        let after = |line: &str| line.strip_prefix(name).and_then(|rest| rest.trim_start().chars().next());
+        let is_there = match header {
+            Some(header) => after(header.trim_start()) == Some(']'),
+            None => !is_in_table && matches!(after(line), Some('=' | '.')),
+        };
+        if is_there {
+            return Some(number);
+        }
+    }
+    None
+}
+
 /// Returns another message for an unknown key that Redis's files have and that is a setting of the
 /// whole cluster here.
 fn of_the_cluster(message: &str) -> Option<String> {
@@ -572,6 +606,40 @@ mod tests {
         let error = Options::read(&path).unwrap_err();
         assert!(error.contains("s.toml: line 2: unknown field `prot`"), "{error}");
         assert!(!error.contains('\n'));
+    }
+
+    #[test]
+    fn an_error_of_a_value_names_the_line_and_the_key() {
+        for (text, expected) in [
+            ("port = 1\nmaxmemory = \"lots\"\n", "line 2: maxmemory: 'lots' is not a size"),
+            ("port = \"x\"\n", "line 1: port: invalid type"),
+            ("tls-cluster = \"maybe\"\n", "line 1: tls-cluster: 'maybe' is neither yes nor no"),
+        ] {
+            let error = Options::parse(text).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_key_in_the_list_of_stores_is_named() {
+        let store = "[[stores]]\nid = 0\nclient = \"127.0.0.1:7000\"\n";
+        let error = Options::parse(&format!("{store}[[stores]]\nid = 1\nadress = \"x\"\n")).unwrap_err();
+        assert!(error.starts_with("line 6: unknown field `adress`"), "{error}");
+        let error = Options::parse(&format!("{store}[[stores]]\nid = 1\n")).unwrap_err();
+        assert!(error.contains("missing field `client`"), "{error}");
+        let error = Options::parse(&format!("{store}peer-port = \"x\"\n")).unwrap_err();
+        assert!(error.starts_with("line 4: peer-port: invalid type"), "{error}");
+        let error = Options::parse("stores = 7\n").unwrap_err();
+        assert!(error.contains("text as for --stores, or tables with id and client"), "{error}");
+    }
+
+    #[test]
+    fn the_line_of_a_setting_is_found() {
+        let text = "# port = 1\nport-x = 2\n  port = 3\nrocksdb.foo = 1\n[[stores]]\nfsync = 4\n[ label ]\n";
+        let line = |error: &str| line_of(text, error);
+        assert_eq!([line("port 3 contradicts"), line("port: no")], [Some(3), Some(3)]);
+        assert_eq!([line("rocksdb: unknown"), line("stores: store 1"), line("label x")], [4, 5, 7].map(Some));
+        assert_eq!([line("fsync is"), line("a store"), line("")], [None; 3]);
     }
 
     #[test]

@@ -339,15 +339,16 @@ fn the_admin_port_asks_for_a_user_with_the_permission() {
         let set = [admin.call(&looks).ok()?, admin.call(&changes).ok()?];
         set.iter().all(|reply| *reply == Reply::OK).then_some(())
     });
-    let ctl = |login: Option<&str>, words: &[&str]| {
+    let run = |login: Option<&str>, words: &[&str]| {
         let mut command = stores::steelyard();
         command.env_remove("STEELYARD_ADMIN_AUTH").args(["ctl", "--admin"]);
         command.arg(stores.all[0].admin().address().to_string()).args(words);
         if let Some(login) = login {
             command.env("STEELYARD_ADMIN_AUTH", login);
         }
-        command.output().expect("ctl runs").status.success()
+        command.output().expect("ctl runs")
     };
+    let ctl = |login: Option<&str>, words: &[&str]| run(login, words).status.success();
     let (look, change): (&[&str], &[&str]) = (&["stores"], &["config", "finish-upgrades", "no"]);
     for (login, looks, changes) in [
         (None, false, false),
@@ -358,5 +359,11 @@ fn the_admin_port_asks_for_a_user_with_the_permission() {
         (Some("default:anything"), true, true),
     ] {
         assert_eq!((ctl(login, look), ctl(login, change)), (looks, changes), "{login:?}");
+    }
+    for (login, part) in
+        [(None, "needs a user and a password"), (Some("looks:wrong"), "the user or the password is wrong")]
+    {
+        let said = String::from_utf8_lossy(&run(login, look).stderr).into_owned();
+        assert!(said.contains(part), "{login:?}: {said}");
     }
 }

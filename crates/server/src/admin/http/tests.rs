@@ -67,6 +67,7 @@ impl Backend for Arc<Recorder> {
         self.needs.lock().unwrap().push(need);
         match (self.guarded, header, need) {
             (true, None, _) => Err(Refused::NoLogin),
+            (true, Some("Basic wrong"), _) => Err(Refused::WrongLogin),
             (true, Some("Bearer wrong"), _) => Err(Refused::BadToken),
             (true, Some("Bearer off"), _) => Err(Refused::UserOff),
             (true, Some(_), Need::Change) => Err(Refused::NoPermission("CONFIG SET")),
@@ -263,7 +264,7 @@ async fn requests_need_a_login_and_permission_but_the_health_check_does_not() {
 }
 
 #[tokio::test]
-async fn each_request_needs_the_permission_of_its_route_and_says_what_is_wrong_with_a_token() {
+async fn each_request_needs_the_permission_of_its_route_and_says_what_is_wrong_with_a_login() {
     let endpoint = Endpoint::start(Recorder { guarded: true, ..Recorder::default() }).await;
     let token = "Authorization: Bearer t\r\n";
     let json = "Content-Type: application/json\r\nAuthorization: Bearer t\r\n";
@@ -288,6 +289,7 @@ async fn each_request_needs_the_permission_of_its_route_and_says_what_is_wrong_w
     let authors = std::mem::take(&mut *endpoint.backend.authors.lock().unwrap());
     assert!(authors.len() == 5 && authors.iter().all(|author| author.as_deref() == Some("ann")));
     for (header, status, text) in [
+        ("Basic wrong", 401, "the user or the password is wrong"),
         ("Bearer wrong", 401, "no such token"),
         ("Bearer off", 403, "the user of the token is off"),
         ("Bearer t", 403, "the user needs permission for CONFIG SET"),
