@@ -2,9 +2,10 @@
 //! too. With two allocators, each would keep free memory that the other needs, and a memory budget
 //! would have to count both.
 //!
-//! A program uses it by linking this crate. `MALLOC_CONF` in the environment overrides the options
-//! below.
+//! A program uses it by linking this crate with the feature `global`. `MALLOC_CONF` in the
+//! environment overrides the options below.
 
+#[cfg(feature = "global")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
