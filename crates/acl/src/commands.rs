@@ -1,6 +1,6 @@
 //! The set of commands that a selector permits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use command::permission::has_first_argument;
@@ -100,7 +100,7 @@ pub(crate) struct CommandSet {
     /// Bit `n` of word `n / 64` is set if command `n` is permitted.
     bits: Vec<u64>,
     /// First arguments that are permitted for commands that are not, by the command's number.
-    first_arguments: BTreeMap<usize, Vec<String>>,
+    first_arguments: BTreeMap<usize, BTreeSet<String>>,
 }
 
 impl CommandSet {
@@ -202,10 +202,7 @@ impl CommandSet {
                         Named::Absent { .. } => {}
                     },
                     (Named::Command(number), false) => {
-                        let arguments = self.first_arguments.entry(number).or_default();
-                        if !arguments.iter().any(|known| known == part) {
-                            arguments.push(part.to_owned());
-                        }
+                        self.first_arguments.entry(number).or_default().insert(part.to_owned());
                     }
                     (Named::Absent { .. }, false) => {}
                 }

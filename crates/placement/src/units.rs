@@ -19,7 +19,7 @@ pub(crate) struct Percent(pub u64);
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const STEPS: [(u64, &str); 4] =
-            [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "KB")];
+            [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
         match STEPS.iter().find(|(unit, _)| self.0 >= *unit) {
             Some((unit, name)) => write!(f, "{:.1} {name}", self.0 as f64 / *unit as f64),
             None => write!(f, "{} B", self.0),
