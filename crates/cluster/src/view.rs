@@ -1,7 +1,9 @@
 //! The input of placement: the agreed state, combined with recent heartbeats.
 
+use std::collections::BTreeSet;
+
 use placement::{Capability, ClusterView, PeerView, RegionView, Spread, StoreView};
-use types::{BootNanos, PeerRole, RegionDescriptor};
+use types::{BootNanos, PeerRole, RegionDescriptor, StoreId};
 
 use crate::ledger::Liveness;
 use crate::quarantine::Cause;
@@ -40,8 +42,10 @@ pub fn view(meta: &MetaState, ledger: &Ledger, driver: &Driver, now: BootNanos) 
     let mut stores: Vec<StoreView> =
         meta.stores.values().filter_map(|record| store_view(record, meta, ledger, driver, now)).collect();
     mark_stores_without_session(&mut stores, meta, ledger, now);
+    let lost = stores.iter().filter(|store| store.state == placement::StoreState::Lost);
+    let lost: BTreeSet<StoreId> = lost.map(|store| store.id).collect();
     let regions: Vec<RegionView> =
-        meta.regions.values().map(|region| region_view(region, ledger, driver, now)).collect();
+        meta.regions.values().map(|region| region_view(region, &lost, ledger, driver, now)).collect();
     for region in &regions {
         for peer in &region.peers {
             if let Ok(at) = stores.binary_search_by_key(&peer.store, |store| store.id) {
@@ -131,7 +135,13 @@ fn store_view(
     })
 }
 
-fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now: BootNanos) -> RegionView {
+fn region_view(
+    agreed: &RegionDescriptor,
+    lost: &BTreeSet<StoreId>,
+    ledger: &Ledger,
+    driver: &Driver,
+    now: BootNanos,
+) -> RegionView {
     let lead = ledger.lead(agreed.id);
     let told = lead.map(|lead| &lead.descriptor).filter(|told| told.epoch.is_newer_than(agreed.epoch));
     let newest = told.unwrap_or(agreed);
@@ -171,16 +181,21 @@ fn region_view(agreed: &RegionDescriptor, ledger: &Ledger, driver: &Driver, now:
         cooldown: driver.is_cooling(agreed.id, now)
             || !is_sized
             || ledger.quarantined(agreed.id).any(|(store, _)| leader == Some(store)),
-        held: awaits_decision(newest, ledger, now),
+        held: awaits_decision(newest, lost, ledger, now),
     }
 }
 
 /// Returns true if an operator must decide about a quarantined peer of the region. Three kinds of
 /// peers are replaced in any case: lost peers, peers that lost rows, and peers that may have lost
 /// entries that they acknowledged.
-fn awaits_decision(region: &RegionDescriptor, ledger: &Ledger, now: BootNanos) -> bool {
+fn awaits_decision(
+    region: &RegionDescriptor,
+    lost: &BTreeSet<StoreId>,
+    ledger: &Ledger,
+    now: BootNanos,
+) -> bool {
     ledger.quarantined(region.id).any(|(store, held)| {
-        let is_lost = ledger.liveness(store, now) == Liveness::Lost || ledger.is_lost_to_a_hang(store, now);
+        let is_lost = lost.contains(&store) || ledger.is_lost_to_a_hang(store, now);
         !is_lost && held.cause != Cause::Damage && !ledger.is_unclean(region, store)
     })
 }

@@ -126,10 +126,13 @@ pub(crate) fn call(
     exec: &mut Exec<'_, '_>,
 ) -> CommandResult {
     exec.txn.count_lookups(spec.is_readonly());
-    // The commands before it in the transaction may hold too much already.
+    // The commands before it in the entry or transaction may hold too much already.
     let before = exec.txn.held();
     let result = exec.check_held().and_then(|()| handler(args, exec));
-    exec.end_hold(before, result.is_err());
+    if result.is_err() {
+        // What it has collected is dropped, so the commands of others behind it have room.
+        exec.txn.hold_only(before);
+    }
     events::conclude(Some(spec), args, exec);
     match exec.txn.take_failure() {
         Some(error) => Err(error.into()),
@@ -303,14 +306,6 @@ impl Exec<'_, '_> {
                 Ok(None)
             }
             Err(error) => Err(error),
-        }
-    }
-
-    /// Ends a command that began with `before` bytes held. What a refused one has collected is
-    /// dropped, so the commands of others behind it in the entry have room.
-    fn end_hold(&self, before: u64, is_refused: bool) {
-        if let Some(limit) = self.txn.holds_too_much() {
-            self.txn.hold_only(if is_refused { before } else { limit.max(before) });
         }
     }
 

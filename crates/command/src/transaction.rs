@@ -309,17 +309,28 @@ fn exec(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
                 "ERR the transaction's replies have more than {REPLIES_BYTES_MAX} bytes already"
             )),
             false => match call((spec, handler), command.args, exec) {
-                Ok(reply) => reply,
+                Ok(reply) => held_reply(reply, spec, exec),
                 Err(CommandError::Error(text)) => Reply::Error(text),
                 Err(ended) => return Err(ended),
             },
         };
         bytes = bytes.saturating_add(reply.bytes());
-        // The check is before the next command.
-        let _ = exec.holding(1, reply.bytes());
         replies.push(reply);
     }
     Ok(Reply::Array(replies))
+}
+
+/// Counts a reply that the transaction holds. That of a read is refused if it is too much. That of
+/// a write stays, and the commands behind it are refused.
+fn held_reply(reply: Reply, spec: &CommandSpec, exec: &Exec<'_, '_>) -> Reply {
+    let before = exec.txn.held();
+    match exec.hold(1, reply.bytes()) {
+        Err(CommandError::Error(text)) if spec.is_readonly() => {
+            exec.txn.hold_only(before);
+            Reply::Error(text)
+        }
+        _ => reply,
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use resp::Reply;
 use steelyard_command::entry::{self, Builder};
+use steelyard_command::transaction::{exec_args, Queued};
 use steelyard_command::{execute, resolve, Exec, Limits, Mode, Outcome};
 use storage::{HeldLimit, MemoryKeyspace, Txn};
 use types::SlotRange;
@@ -214,21 +215,55 @@ fn an_entry_holds_what_its_commands_hold() {
     assert!(matches!(&replies[..], [Some(Reply::Set(members))] if members.len() == ELEMENTS));
 }
 
-/// However much a command asks for, those behind it in the entry are executed.
+/// However much a command asks for, those behind it in the entry are executed, also if it does a
+/// part or fails for another reason.
 #[test]
 fn a_refused_command_does_not_refuse_others_of_its_entry() {
-    let rows = filled();
+    let mut rows = filled();
+    apply(&mut rows, ["XADD short 1-1 f v", "XGROUP CREATE short g 0"].map(String::from));
+    apply(&mut rows, (0..300).map(|at| format!("RPUSH mixed {}{at}", "9".repeat(60))));
+    apply(&mut rows, ["RPUSH mixed word".to_owned()]);
     let mut builder = Builder::new();
-    for line in ["SUNIONSTORE to set", "XREADGROUP GROUP g c STREAMS stream >", "SMEMBERS set"] {
+    for line in [
+        "SUNIONSTORE to set",
+        "XREADGROUP GROUP g c STREAMS short stream > >",
+        "SORT mixed STORE to",
+        "SMEMBERS set",
+    ] {
         builder.push(0, false, &words(line));
         builder.push(0, false, &words("SET key value"));
         builder.push(0, false, &words("HMGET hash f1 f2"));
     }
+    // This takes more than the half of the room.
+    builder.push(0, false, &words("HMGET hash long"));
     let mut txn = Txn::begin(&rows, 1).expect("rows are read");
     txn.set_held_limit(HeldLimit { bytes: SMALL, large: None });
     let replies = entry::apply(&builder.finish(1, 1), &mut txn, SlotRange::ALL).expect("it is executed");
     let refused: Vec<bool> = replies.iter().flatten().map(Reply::is_error).collect();
-    assert_eq!(refused, [true, false, false].repeat(3));
+    let of = |is_refused| [is_refused, false, false];
+    let expected = [&of(true)[..], &of(false), &of(true), &of(true), &[false]];
+    assert_eq!(refused, expected.concat());
+}
+
+/// Otherwise each transaction of an entry would hold one more reply.
+#[test]
+fn a_read_in_a_transaction_is_refused_if_its_reply_is_too_much() {
+    let rows = filled();
+    let mut builder = Builder::new();
+    for _ in 0..3 {
+        let queued = ["GET large", "SET key value"].map(|line| Queued { db: 0, args: words(line) });
+        builder.push(0, false, &exec_args(&[], &queued));
+    }
+    builder.push(0, false, &words("HMGET hash f1 f2"));
+    let mut txn = Txn::begin(&rows, 1).expect("rows are read");
+    txn.set_held_limit(HeldLimit { bytes: SMALL, large: None });
+    let replies = entry::apply(&builder.finish(1, 1), &mut txn, SlotRange::ALL).expect("it is executed");
+    let refused = |reply: &Reply| match reply {
+        Reply::Array(replies) => replies.iter().map(Reply::is_error).collect(),
+        reply => vec![reply.is_error()],
+    };
+    let refused: Vec<Vec<bool>> = replies.iter().flatten().map(refused).collect();
+    assert_eq!(refused, [&[false, false][..], &[true, false], &[true, false], &[false, false]]);
 }
 
 /// A group's second stream does not undo the delivery of the first one.

@@ -277,6 +277,7 @@ fn read_as_group(args: &[Bytes], exec: &mut Exec<'_, '_>, has_waited: bool) -> C
             false => group::find(exec, &key, &source.stream, reader.group)?,
         };
         let Some(group) = group else { continue };
+        let before = exec.txn.held();
         let read = match source.from {
             From::Id(id) => {
                 read_history(exec, &key, &source.stream, group, reader, (id, request.count)).map(Some)
@@ -286,7 +287,10 @@ fn read_as_group(args: &[Bytes], exec: &mut Exec<'_, '_>, has_waited: bool) -> C
         let read = match read {
             // The entries of this stream and those behind it are left to another read, because the
             // others are delivered.
-            Err(CommandError::Error(_)) if !replies.is_empty() && exec.check_held().is_err() => break,
+            Err(CommandError::Error(_)) if !replies.is_empty() && exec.check_held().is_err() => {
+                exec.txn.hold_only(before);
+                break;
+            }
             read => read?,
         };
         replies.extend(read.map(|entries| (source.name, entries)));

@@ -72,7 +72,6 @@ impl Store {
         origin: Origin,
         deadline: Instant,
     ) -> Result<Answers, NotDone> {
-        region.reads.fetch_add(items.len() as u64, Ordering::Relaxed);
         self.regions.touch(region);
         let mut pass = None;
         let began = Instant::now();
@@ -82,17 +81,19 @@ impl Store {
         }
         let pass = match pass {
             Some(pass) => {
-                self.metrics.reads_by_lease.inc_by(items.len() as u64);
+                self.metrics.reads_by_lease.inc_by(pass.answers.len() as u64);
                 pass
             }
             None => {
                 // A long pass that the lease did not outlast leaves as much time as there was.
                 self.read_index(region, deadline + began.elapsed()).await?;
-                self.metrics.reads_by_read_index.inc_by(items.len() as u64);
                 let proved = self.proved_pass(region, version, &items, Proof::AlreadyThere).await?;
-                proved.ok_or(NotDone::NotLeader)?
+                let pass = proved.ok_or(NotDone::NotLeader)?;
+                self.metrics.reads_by_read_index.inc_by(pass.answers.len() as u64);
+                pass
             }
         };
+        region.reads.fetch_add(pass.answers.len() as u64, Ordering::Relaxed);
         region.misses.fetch_add(pass.misses, Ordering::Relaxed);
         let counts = pass.counts;
         let answers = self.settle(region, version, &items, pass, deadline).await?;
@@ -189,7 +190,8 @@ impl Store {
             let _permit = self.client_memory.reading(items.len() - missed).await;
             let cold = self.metrics.cold_reads.begin();
             let (mut at, mut bytes, began) = (missed, 0, Instant::now());
-            while at < items.len() && bytes < REPLY_BYTES_MAX && began.elapsed() < PASS_TIME {
+            let is_long = |at| at > missed && began.elapsed() >= PASS_TIME;
+            while at < items.len() && bytes < REPLY_BYTES_MAX && !is_long(at) {
                 let window = &items[at..items.len().min(at + WINDOW_ITEMS)];
                 let mut read = self.read_fetched(region, window, now).await;
                 if read.is_empty() {
