@@ -403,13 +403,12 @@ impl Host for Commands<'_, '_, '_> {
     }
 
     fn may_call(&mut self, args: &[Bytes]) -> Option<bool> {
-        let spec = lookup(&args[0])?;
-        let named = leaf(spec, args);
+        let whole = lookup(&args[0])?;
+        let spec = leaf(whole, args);
         // A container may be asked for alone, and the number of arguments does not matter.
-        if args.len() > 1 && !spec.subcommands.is_empty() && std::ptr::eq(named, spec) {
+        if args.len() > 1 && !whole.subcommands.is_empty() && std::ptr::eq(spec, whole) {
             return None;
         }
-        let spec = named;
         Some(self.rules.is_none_or(|rules| rules.denial(spec, args).is_none()))
     }
 }

@@ -37,6 +37,13 @@ const ZEROS: usize = 1 << 20;
 /// and one block may fill a segment.
 const SEGMENT_BYTES_MAX: u64 = 8 << 30;
 
+/// Returns true if a directory has a file of a log, which may be damaged.
+pub fn is_log(dir: &Path) -> io::Result<bool> {
+    let is_segment = |path: PathBuf| path.extension().is_some_and(|extension| extension == SEGMENT);
+    let mut files = dir.read_dir()?.filter_map(Result::ok);
+    Ok(dir.join(IDENTITY).exists() || files.any(|file| is_segment(file.path())))
+}
+
 /// The access to the files of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {

@@ -13,6 +13,7 @@ mod log_store;
 mod options;
 
 pub use dump::dump;
+pub use files::is_log;
 pub use log::{Appended, RaftLog};
 pub use options::Options;
 pub use wal::{LogError, Loss, PeerLifecycle};

@@ -155,7 +155,7 @@ pub(crate) fn call_host(
             Some(allowed) => one(Value::Boolean(allowed)),
             None => raise(lua, "Invalid command passed to redis.acl_check_cmd()"),
         },
-        _ => match (args.len(), number_of(lua, args.get(1))?.map(|number| number as i64)) {
+        _ => match (args.len(), args.number(1).map(|number| number as i64).ok()) {
             (1, Some(version @ (2 | 3))) => {
                 shared.resp3.set(version == 3);
                 Ok(MultiValue::new())
@@ -164,11 +164,6 @@ pub(crate) fn call_host(
             _ => raise(lua, "redis.setresp() requires one argument."),
         },
     }
-}
-
-/// Returns the number that Lua takes a value for: also that of a text.
-fn number_of(lua: &Lua, value: Option<&Value>) -> Result<Option<f64>> {
-    Ok(value.map(|value| lua.coerce_number(value.clone())).transpose()?.flatten())
 }
 
 /// Creates the library. `holder` holds the function that calls the host.

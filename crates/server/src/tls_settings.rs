@@ -173,18 +173,8 @@ impl TlsSettings {
         NAMES.into_iter().zip(values).collect()
     }
 
-    fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        let own = [&self.cert_file, &self.key_file, &self.client_cert_file, &self.client_key_file];
-        own.into_iter().chain([&self.ca_cert_file]).flatten()
-    }
-
-    /// Returns the times at which the files were last changed.
-    pub fn stamps(&self) -> Vec<Option<SystemTime>> {
-        self.files().map(|path| fs::metadata(path).and_then(|facts| facts.modified()).ok()).collect()
-    }
-
-    /// Checks that the files can be opened, also those that nothing uses yet.
-    pub fn check_files(&self) -> Result<(), String> {
+    /// Returns the files that are set, each with its setting.
+    fn files(&self) -> impl Iterator<Item = (&'static str, &PathBuf)> {
         let files = [
             ("tls-cert-file", &self.cert_file),
             ("tls-key-file", &self.key_file),
@@ -192,8 +182,17 @@ impl TlsSettings {
             ("tls-client-key-file", &self.client_key_file),
             ("tls-ca-cert-file", &self.ca_cert_file),
         ];
-        for (setting, path) in files {
-            let Some(path) = path else { continue };
+        files.into_iter().filter_map(|(setting, path)| Some((setting, path.as_ref()?)))
+    }
+
+    /// Returns the times at which the files were last changed.
+    pub fn stamps(&self) -> Vec<Option<SystemTime>> {
+        self.files().map(|(_, path)| fs::metadata(path).and_then(|facts| facts.modified()).ok()).collect()
+    }
+
+    /// Checks that the files can be opened, also those that nothing uses yet.
+    pub fn check_files(&self) -> Result<(), String> {
+        for (setting, path) in self.files() {
             let opened = fs::File::open(path).map(drop);
             named(setting, opened.map_err(|error| format!("{} cannot be read: {error}", path.display())))?;
         }

@@ -279,11 +279,10 @@ impl Rows {
         while ram.tier.frozen().next().is_some() {
             ram.tier.settle(2);
         }
-        let ranges = [(from.clone(), to.clone())];
-        ram.tier.begin_replacing(&ranges);
+        ram.tier.begin_replacing(&[(from.clone(), to.clone())]);
         while !ram.tier.replace_step() {}
         self.flash.ingest(from, to, rows);
-        ram.tier.end_replacing(&ranges);
+        ram.tier.end_replacing();
     }
 }
 

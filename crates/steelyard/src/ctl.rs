@@ -424,12 +424,13 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
         Command::Quarantine(command) => quarantine::answer(client, command),
         Command::FailEntry(fail) => quarantine::fail(client, fail),
         Command::Explain(Subject { region, store }) => {
+            let text = |explanation: &str| explanation.trim_end().to_owned() + "\n";
             if let Some(store) = store {
                 let row = ask_of(client, store, &ExplainStoreQuery {})?;
-                return Answer::of(&row, explanation_text(&row.explanation));
+                return Answer::of(&row, text(&row.explanation));
             }
             let row = ask_of(client, region.expect("one of them is required"), &ExplainQuery {})?;
-            Answer::of(&row, explanation_text(&row.explanation))
+            Answer::of(&row, text(&row.explanation))
         }
         Command::Operators { history } => {
             let rows = ask(client, &OperatorsQuery { history })?;
@@ -474,10 +475,6 @@ fn answer(client: &AdminClient, command: Command) -> anyhow::Result<Answer> {
             Answer::of(&status, status_text(&status))
         }
     }
-}
-
-fn explanation_text(explanation: &str) -> String {
-    format!("{}\n", explanation.trim_end())
 }
 
 fn setting<'a>(rows: &'a [ConfigRow], name: &str) -> anyhow::Result<&'a ConfigRow> {

@@ -8,10 +8,6 @@ use anyhow::{anyhow, bail, Context};
 use crate::encryption::KeyOptions;
 use crate::serve::one_line;
 
-/// The file of a log that names its format, and the extension of its segments.
-const LOG: &str = "LOG";
-const SEGMENT: &str = "segment";
-
 #[derive(clap::Args)]
 pub struct Log {
     #[command(subcommand)]
@@ -52,16 +48,13 @@ pub fn run(log: Log) -> anyhow::Result<()> {
 /// Checks that a directory is that of a log, because another one would look like a damaged log. A
 /// log that has lost only one of its files is shown as damaged.
 fn check(dir: &Path) -> anyhow::Result<()> {
-    let is_segment = |path: &Path| path.extension().is_some_and(|extension| extension == SEGMENT);
-    let files = dir.read_dir().with_context(|| format!("{}", dir.display()))?;
-    let mut paths = files.filter_map(Result::ok).map(|entry| entry.path());
-    if dir.join(LOG).exists() || paths.any(|path| is_segment(&path)) {
+    if raftlog::is_log(dir).with_context(|| format!("{}", dir.display()))? {
         return Ok(());
     }
     let inner = dir.join("log");
-    match inner.join(LOG).exists() {
-        true => bail!("{} is the directory of a store: its log is {}", dir.display(), inner.display()),
-        false => bail!("{} is no directory of a log: it has neither {LOG} nor segments", dir.display()),
+    match raftlog::is_log(&inner) {
+        Ok(true) => bail!("{} is the directory of a store: its log is {}", dir.display(), inner.display()),
+        _ => bail!("{} is no directory of a log: it has neither LOG nor segments", dir.display()),
     }
 }
 

@@ -102,7 +102,7 @@ pub struct RamTier {
 
 #[derive(Debug, Default)]
 struct Settled {
-    /// The number of deleted ranges of which nothing is known any more.
+    /// The number of deleted ranges that the known ranges have forgotten.
     ranges: usize,
     /// The removal of the deleted ranges from the row cache.
     removal: Option<Removal>,
@@ -125,7 +125,7 @@ impl Removal {
     }
 
     /// Takes a step. Returns true if there was nothing left to do.
-    fn is_over(&mut self, cache: &mut RowCache) -> bool {
+    fn step(&mut self, cache: &mut RowCache) -> bool {
         let Some(place) = self.place else { return true };
         self.place = cache.remove_ranges(&self.ranges, place, CACHE_PLACES_PER_STEP);
         false
@@ -479,8 +479,8 @@ impl RamTier {
             return false;
         }
         // One pass over the cache for all ranges: there may be as many as regions.
-        if !self.settled.removal.get_or_insert_with(|| Removal::of(oldest.ranges())).is_over(&mut self.cache)
-        {
+        let removal = self.settled.removal.get_or_insert_with(|| Removal::of(oldest.ranges()));
+        if !removal.step(&mut self.cache) {
             return false;
         }
         let mut last = None;
@@ -554,37 +554,36 @@ impl RamTier {
     /// rows on flash. If other ranges are being replaced.
     pub fn begin_replacing(&mut self, ranges: &[(Bytes, Bytes)]) {
         assert!(self.replaced.is_none(), "ranges are replaced one after the other");
-        let removal = match Failpoint::ReplacedStays.is_on() {
-            true => Removal::of(&[]),
-            false => Removal::of(ranges),
-        };
+        let mut removal = Removal::of(ranges);
+        if Failpoint::ReplacedStays.is_on() {
+            removal.place = None;
+        }
+        self.invalidate(&removal.ranges);
         self.replaced = Some(removal);
-        self.invalidate(ranges);
     }
 
     /// Takes a step of removing the rows that are being replaced from the row cache. Returns true
     /// once there are none.
     pub fn replace_step(&mut self) -> bool {
-        let Some(removal) = &mut self.replaced else { return true };
-        removal.is_over(&mut self.cache)
+        self.replaced.as_mut().is_none_or(|removal| removal.step(&mut self.cache))
     }
 
-    /// Ends what [`begin_replacing`](Self::begin_replacing) began, with the same ranges.
+    /// Ends what [`begin_replacing`](Self::begin_replacing) began.
     ///
     /// # Panics
     /// Same as `begin_replacing`. If steps of it are left, for then the old rows would stay.
-    pub fn end_replacing(&mut self, ranges: &[(Bytes, Bytes)]) {
-        let is_removed = self.replaced.take().is_some_and(|removal| removal.place.is_none());
-        assert!(is_removed, "the row cache still has rows that were replaced on flash");
-        self.invalidate(ranges);
+    pub fn end_replacing(&mut self) {
+        let removal = self.replaced.take().filter(|removal| removal.place.is_none());
+        let removal = removal.expect("the row cache has none of the rows that were replaced on flash");
+        self.invalidate(&removal.ranges);
     }
 
-    /// Forgets what is known of ranges, but for the rows in the row cache. What was read from flash
-    /// before is not accepted any more.
-    fn invalidate(&mut self, ranges: &[(Bytes, Bytes)]) {
+    /// Makes the known ranges and the filter forget these ranges. The row cache is left to the
+    /// caller. What a read of flash that has begun returns is not cached.
+    fn invalidate(&mut self, ranges: &Ranges) {
         self.epoch += 1;
         self.flash_version += 1;
-        for (from, to) in ranges {
+        for (from, to) in ranges.all() {
             let is_free = self.tables().all(|table| !table.speaks_of(from, to));
             assert!(is_free, "rows are replaced on flash that are also in RAM");
             if !Failpoint::ReplacedStaysKnown.is_on() {

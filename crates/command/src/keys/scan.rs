@@ -273,7 +273,7 @@ pub(crate) fn scan(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 
 /// Returns the first key at or after a random position, wrapping around at the end.
 pub(crate) fn randomkey(_: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    // Flash may be full of deleted rows, which the walk would pass.
+    // The walk would read all deleted rows that flash still has.
     if exec.txn.counts(exec.db)?.keys == 0 {
         return Ok(Reply::Nil);
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use rocksdb::CompactOptions;
+use storage::tier::RamTier;
 use storage::{extent, WriteSet};
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
@@ -38,29 +39,25 @@ pub enum IngestStep {
 
 /// Keeps rows that are replaced in RocksDB out of the RAM tier until it is dropped. Flushes are
 /// held meanwhile.
-struct Replacing<'a> {
-    keyspace: &'a Keyspace,
-    ranges: &'a [(Bytes, Bytes)],
-}
+struct Replacing<'a>(&'a Keyspace);
 
-impl<'a> Replacing<'a> {
+impl Replacing<'_> {
     /// Removes the rows in these ranges from the RAM tier.
-    fn begin(keyspace: &'a Keyspace, ranges: &'a [(Bytes, Bytes)]) -> Replacing<'a> {
-        let mut has_begun = false;
+    fn begin<'a>(keyspace: &'a Keyspace, ranges: &[(Bytes, Bytes)]) -> Replacing<'a> {
         keyspace.in_steps(|tier| {
-            if !std::mem::replace(&mut has_begun, true) {
-                tier.begin_replacing(ranges);
-            }
-            tier.replace_step()
+            tier.begin_replacing(ranges);
+            true
         });
-        Replacing { keyspace, ranges }
+        let replacing = Replacing(keyspace);
+        keyspace.in_steps(RamTier::replace_step);
+        replacing
     }
 }
 
 impl Drop for Replacing<'_> {
     fn drop(&mut self) {
-        self.keyspace.in_steps(|tier| {
-            tier.end_replacing(self.ranges);
+        self.0.in_steps(|tier| {
+            tier.end_replacing();
             true
         });
     }

@@ -348,7 +348,8 @@ fn surplus_line((database, of): (u64, &str), surplus: u64, target_was_empty: boo
     }
 }
 
-/// Prints how many keys of the source have expired, for databases of which the target has fewer.
+/// Prints how many keys of the source have expired, for databases in which the target has fewer
+/// keys.
 async fn print_expired(source: &mut Source, databases: &[u64]) -> anyhow::Result<()> {
     for &database in databases {
         if let Some(expired @ 1..) = source.expired_keys(database).await? {

@@ -25,6 +25,10 @@ impl Ranges {
         self.0.is_empty()
     }
 
+    pub fn all(&self) -> &[(Bytes, Bytes)] {
+        &self.0
+    }
+
     /// Returns true if a row is in one of the ranges.
     pub fn contain(&self, row: &[u8]) -> bool {
         let behind = self.0.partition_point(|(from, _)| from[..] <= *row);

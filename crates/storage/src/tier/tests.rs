@@ -127,8 +127,7 @@ impl Store {
             self.flush_oldest();
             while !self.tier.settle(8) {}
         }
-        let ranges = [(from.clone(), to.clone())];
-        self.tier.begin_replacing(&ranges);
+        self.tier.begin_replacing(&[(from.clone(), to.clone())]);
         // Rows are read meanwhile, from before and from after.
         let read = |store: &mut Store| {
             store.begin_range(&from, &to);
@@ -148,7 +147,7 @@ impl Store {
         self.model.retain(|row, _| *row < from || to <= *row);
         self.model.insert(from.clone(), value);
         read(self);
-        self.tier.end_replacing(&ranges);
+        self.tier.end_replacing();
     }
 
     fn flush_oldest(&mut self) {
