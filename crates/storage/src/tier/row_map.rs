@@ -1,32 +1,32 @@
-//! A map of rows with two indexes: a hash table for look-ups, and ordered trees for ranges.
+//! A map of rows with two indexes: a hash table for look-ups, and ordered blocks for ranges.
 //!
 //! ```text
 //!  hash of the row ─▶ index ─▶ place ─▶ row and value                       look-up, overwrite
-//!  slot ─▶ page ─▶ tree of (first 16 bytes, row) ─┬▶ place                  range
-//!                                                 └▶ part: (sub-key, row) ─▶ place
+//!  slot ─▶ page ─▶ entries in order ─┬▶ place                               range
+//!                                    └▶ part ─▶ entries in order ─▶ place
 //! ```
 //!
-//! Overwrites leave the trees unchanged. A row begins with its slot, database and the hash of its
-//! key, so its first 16 bytes almost always decide a comparison. The trees store them as one
-//! integer. There is one tree per page of slots, which keeps the trees low.
+//! Overwrites leave the order unchanged. A row begins with its slot, database and the hash of its
+//! key, so its first 16 bytes almost always decide a comparison, and [`Blocks`] stores them beside
+//! the entries. There is one order per page of slots.
 //!
 //! The elements of a collection all begin with the same bytes, and so do the nodes of its tree.
-//! Such rows are a *part*. A page's tree has only these bytes of a part. The part itself has an
-//! index of its rows, which compares what follows the common bytes: the hash of an element's name,
-//! or a node's number. No other row lies among the rows of a part.
+//! Such rows are a *part*. A page has only one entry for a part. The part itself has the order of
+//! its rows, which compares what follows the common bytes: the hash of an element's name, or a
+//! node's number. No other row lies among the rows of a part.
 
-use std::borrow::Borrow;
-use std::cmp::Ordering;
-use std::collections::{btree_map, BTreeMap};
 use std::ops::Bound;
 
 use bytes::Bytes;
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use self::blocks::{Blocks, Probe};
 use super::last_use::{LastUse, Seconds};
 use crate::merge::Written;
 use crate::rows::{subkey_at, SPACE_DATA};
+
+mod blocks;
 
 /// Binary logarithm of the number of slots per page.
 const SLOT_BITS_PER_PAGE: u32 = 4;
@@ -46,8 +46,8 @@ pub(super) struct RowMap {
     hash_seed: u64,
     index: HashTable<u32>,
     rows: Places<Row>,
-    /// The trees, one per page. Empty until the first row is inserted.
-    pages: Vec<BTreeMap<Key, Entry>>,
+    /// The rows and parts of each page, in order. Empty until the first row is inserted.
+    pages: Vec<Blocks<Entry>>,
     parts: Places<Part>,
     /// Estimated memory that the parts take in addition to their rows, in bytes.
     part_bytes: usize,
@@ -69,91 +69,31 @@ impl Row {
 }
 
 /// Estimated memory of a part without its rows and its common bytes, in bytes: an entry in its
-/// page's tree, its place, and an allocation.
+/// page, its place, and two allocations.
 const PART_BYTES: usize = 160;
-/// Estimated memory of a part's tree with one node, in bytes.
-const PART_TREE_BYTES: usize = 600;
-/// Maximum number of rows of a part without a tree.
-const FEW_ROWS: usize = 8;
 
-/// The rows of a collection, in order.
+/// The rows of a collection that begin with the same bytes.
 #[derive(Debug)]
-enum Part {
-    /// Rows in a list. A tree of a few rows would take more memory than they do.
-    Few(Vec<(Key, u32)>),
-    Tree(BTreeMap<Key, u32>),
+struct Part {
+    common: Bytes,
+    rows: Blocks<u32>,
 }
 
-impl Part {
-    /// Inserts a row that the part does not have. Returns the bytes that a new tree takes.
-    fn insert(&mut self, key: Key, place: u32) -> usize {
-        match self {
-            Part::Tree(tree) => {
-                tree.insert(key, place);
-                0
-            }
-            Part::Few(rows) if rows.len() < FEW_ROWS => {
-                let at = rows.partition_point(|(other, _)| *other < key);
-                rows.insert(at, (key, place));
-                0
-            }
-            Part::Few(rows) => {
-                let mut tree: BTreeMap<Key, u32> = std::mem::take(rows).into_iter().collect();
-                tree.insert(key, place);
-                *self = Part::Tree(tree);
-                PART_TREE_BYTES
-            }
-        }
-    }
-
-    fn remove(&mut self, key: &Probe<'_>) {
-        let key: &dyn Ordered = key;
-        match self {
-            Part::Few(rows) => rows.retain(|(other, _)| is_before(other, key) || is_before(key, other)),
-            Part::Tree(tree) => drop(tree.remove(key)),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        match self {
-            Part::Few(rows) => rows.is_empty(),
-            Part::Tree(tree) => tree.is_empty(),
-        }
-    }
-
-    /// Returns the bytes that the part takes in addition to its rows and its common bytes.
-    fn bytes(&self) -> usize {
-        match self {
-            Part::Few(_) => PART_BYTES,
-            Part::Tree(_) => PART_BYTES + PART_TREE_BYTES,
-        }
-    }
-}
-
-/// The rows in a range of a part, ascending.
-enum PartRange<'a> {
-    Few(std::slice::Iter<'a, (Key, u32)>),
-    Tree(btree_map::Range<'a, Key, u32>),
-}
-
-impl<'a> Iterator for PartRange<'a> {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        match self {
-            PartRange::Few(rows) => rows.next().map(|(_, place)| *place),
-            PartRange::Tree(rows) => rows.next().map(|(_, place)| *place),
-        }
-    }
-}
-
-/// An entry of a page's tree.
+/// An entry of a page.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     /// The place of a row.
     Row(u32),
-    /// The place of a part, which is not empty. The key is what its rows begin with.
+    /// The place of a part, which is not empty. Its common bytes stand for it in the order.
     Part(u32),
+}
+
+/// Returns the bytes that determine the place of an entry in its page.
+fn row_of<'a>(rows: &'a Places<Row>, parts: &'a Places<Part>, entry: Entry) -> &'a [u8] {
+    match entry {
+        Entry::Row(place) => &rows.get(place).row,
+        Entry::Part(part) => &parts.get(part).common,
+    }
 }
 
 #[derive(Debug)]
@@ -171,11 +111,11 @@ impl<T> Default for Places<T> {
 impl<T> Places<T> {
     fn get(&self, place: u32) -> &T {
         let slot = &self.chunks[place as usize / PLACES_PER_CHUNK][place as usize % PLACES_PER_CHUNK];
-        slot.as_ref().expect("index and trees name places that are taken")
+        slot.as_ref().expect("the index and the entries name places that are taken")
     }
 
     fn get_mut(&mut self, place: u32) -> &mut T {
-        self.slot(place).as_mut().expect("index and trees name places that are taken")
+        self.slot(place).as_mut().expect("the index and the entries name places that are taken")
     }
 
     fn slot(&mut self, place: u32) -> &mut Option<T> {
@@ -198,113 +138,6 @@ impl<T> Places<T> {
     fn take(&mut self, place: u32) -> T {
         self.free.push(place);
         self.slot(place).take().expect("a place that is taken")
-    }
-}
-
-/// The order of the rows in one tree: by their heads, then by the whole row. A head is the first 16
-/// bytes of a row, or of what follows the bytes that all rows of a part begin with.
-trait Ordered {
-    fn head(&self) -> u128;
-    fn row(&self) -> &[u8];
-}
-
-#[derive(Debug)]
-struct Key {
-    head: u128,
-    row: Bytes,
-}
-
-struct Probe<'a> {
-    head: u128,
-    row: &'a [u8],
-}
-
-fn is_before(left: &dyn Ordered, right: &dyn Ordered) -> bool {
-    left.cmp(right).is_lt()
-}
-
-/// Returns the first 16 bytes as a number. A shorter row is padded with zeros.
-fn head_of(row: &[u8]) -> u128 {
-    let mut head = [0; 16];
-    let len = row.len().min(16);
-    head[..len].copy_from_slice(&row[..len]);
-    u128::from_be_bytes(head)
-}
-
-impl<'a> Probe<'a> {
-    fn new(row: &'a [u8]) -> Probe<'a> {
-        Probe::in_part(row, 0)
-    }
-
-    /// Returns the probe for a row of a part whose rows begin with `common` equal bytes.
-    fn in_part(row: &'a [u8], common: usize) -> Probe<'a> {
-        Probe { head: head_of(&row[common..]), row }
-    }
-}
-
-impl Ordered for Key {
-    fn head(&self) -> u128 {
-        self.head
-    }
-
-    fn row(&self) -> &[u8] {
-        &self.row
-    }
-}
-
-impl Ordered for Probe<'_> {
-    fn head(&self) -> u128 {
-        self.head
-    }
-
-    fn row(&self) -> &[u8] {
-        self.row
-    }
-}
-
-impl Ord for dyn Ordered + '_ {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.head().cmp(&other.head()).then_with(|| self.row().cmp(other.row()))
-    }
-}
-
-impl PartialOrd for dyn Ordered + '_ {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for dyn Ordered + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for dyn Ordered + '_ {}
-
-impl Ord for Key {
-    fn cmp(&self, other: &Key) -> Ordering {
-        self.head.cmp(&other.head).then_with(|| self.row.cmp(&other.row))
-    }
-}
-
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Key) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Key {}
-
-impl<'a> Borrow<dyn Ordered + 'a> for Key {
-    fn borrow(&self) -> &(dyn Ordered + 'a) {
-        self
     }
 }
 
@@ -398,25 +231,28 @@ impl RowMap {
             return Some(std::mem::replace(&mut known.value, value));
         }
         if self.pages.is_empty() {
-            self.pages.resize_with(PAGES, BTreeMap::new);
+            self.pages.resize_with(PAGES, Blocks::default);
         }
-        let place = self.rows.add(Row { hash, last_use: LastUse::at(now), row: row.clone(), value });
-        let page = &mut self.pages[page_of(&row)];
-        match subkey_at(&row) {
-            None => drop(page.insert(Key { head: head_of(&row), row }, Entry::Row(place))),
+        let (number, common) = (page_of(&row), subkey_at(&row));
+        let place = self.rows.add(Row { hash, last_use: LastUse::at(now), row, value });
+        let (rows, page) = (&self.rows, &mut self.pages[number]);
+        let row = &rows.get(place).row;
+        match common {
+            None => page.insert(Probe::new(row), Entry::Row(place), |entry| row_of(rows, &self.parts, entry)),
             Some(common) => {
-                let part = match page.get(&Probe::new(&row[..common]) as &dyn Ordered) {
-                    Some(Entry::Part(part)) => *part,
+                let probe = Probe::new(&row[..common]);
+                let part = match page.get(probe, |entry| row_of(rows, &self.parts, entry)) {
+                    Some(Entry::Part(part)) => part,
                     _ => {
-                        let part = self.parts.add(Part::Few(Vec::with_capacity(1)));
-                        self.part_bytes += PART_BYTES + common;
-                        let row = Bytes::copy_from_slice(&row[..common]);
-                        page.insert(Key { head: head_of(&row), row }, Entry::Part(part));
+                        let common = Bytes::copy_from_slice(&row[..common]);
+                        self.part_bytes += PART_BYTES + common.len();
+                        let part = self.parts.add(Part { common, rows: Blocks::default() });
+                        page.insert(probe, Entry::Part(part), |entry| row_of(rows, &self.parts, entry));
                         part
                     }
                 };
-                let head = head_of(&row[common..]);
-                self.part_bytes += self.parts.get_mut(part).insert(Key { head, row }, place);
+                let part = &mut self.parts.get_mut(part).rows;
+                part.insert(Probe::in_part(row, common), place, |place| &rows.get(place).row);
             }
         }
         let rows = &self.rows;
@@ -485,21 +321,24 @@ impl RowMap {
     }
 
     fn take(&mut self, place: u32) -> Row {
-        let taken = self.rows.take(place);
-        let page = &mut self.pages[page_of(&taken.row)];
-        let common = subkey_at(&taken.row);
-        let key = Probe::new(&taken.row[..common.unwrap_or(taken.row.len())]);
-        match (page.get(&key as &dyn Ordered), common) {
-            (Some(Entry::Part(number)), Some(common)) => {
-                let (number, part) = (*number, self.parts.get_mut(*number));
-                part.remove(&Probe::in_part(&taken.row, common));
-                if part.is_empty() {
-                    self.part_bytes -= self.parts.take(number).bytes() + common;
-                    page.remove(&key as &dyn Ordered);
+        let (rows, row) = (&self.rows, &self.rows.get(place).row);
+        let page = &mut self.pages[page_of(row)];
+        match subkey_at(row) {
+            None => drop(page.remove(Probe::new(row), |entry| row_of(rows, &self.parts, entry))),
+            Some(common) => {
+                let probe = Probe::new(&row[..common]);
+                if let Some(Entry::Part(number)) = page.get(probe, |entry| row_of(rows, &self.parts, entry)) {
+                    let part = &mut self.parts.get_mut(number).rows;
+                    part.remove(Probe::in_part(row, common), |place| &rows.get(place).row);
+                    if part.is_empty() {
+                        page.remove(probe, |entry| row_of(rows, &self.parts, entry));
+                        self.parts.take(number);
+                        self.part_bytes -= PART_BYTES + common;
+                    }
                 }
             }
-            _ => drop(page.remove(&key as &dyn Ordered)),
         }
+        let taken = self.rows.take(place);
         if let Ok(found) = self.index.find_entry(taken.hash, |other| *other == place) {
             found.remove();
         }
@@ -532,8 +371,8 @@ impl<T: AsRef<[u8]>> Limits<T> {
         self.to.as_ref().map(AsRef::as_ref)
     }
 
-    /// Returns the entries of a page's tree that have rows in the range.
-    fn entries<'a>(&self, page: &'a BTreeMap<Key, Entry>) -> btree_map::Range<'a, Key, Entry> {
+    /// Returns the entries of a page that have rows in the range.
+    fn entries<'a>(&self, map: &'a RowMap, page: usize) -> blocks::Range<'a, Entry> {
         // The first row may lie in the middle of a part.
         let from = match self.from() {
             Bound::Included(row) | Bound::Excluded(row) if subkey_at(row).is_some() => {
@@ -541,37 +380,20 @@ impl<T: AsRef<[u8]>> Limits<T> {
             }
             from => from,
         };
-        let (from, to) = (from.map(Probe::new), self.to().map(Probe::new));
-        let to = to.as_ref().map_or(Bound::Unbounded, |to| Bound::Excluded(to as &dyn Ordered));
-        page.range::<dyn Ordered, _>((from.as_ref().map(|from| from as &dyn Ordered), to))
+        let row_of = |entry| row_of(&map.rows, &map.parts, entry);
+        map.pages[page].range(from.map(Probe::new), self.to().map(Probe::new), row_of)
     }
 
-    /// Returns the rows in the range of a part whose rows begin with `common`.
-    fn in_part<'a>(&self, part: &'a Part, common: &[u8]) -> PartRange<'a> {
+    /// Returns the rows in the range of a part.
+    fn in_part<'a>(&self, map: &'a RowMap, part: &'a Part) -> blocks::Range<'a, u32> {
+        let common = &part.common[..];
         let probe = |row| Probe::in_part(row, common.len());
         let from = match self.from() {
             Bound::Included(row) | Bound::Excluded(row) if !row.starts_with(common) => Bound::Unbounded,
             from => from.map(probe),
         };
         let to = self.to().filter(|row| row.starts_with(common)).map(probe);
-        let from = from.as_ref().map(|from| from as &dyn Ordered);
-        let to = to.as_ref().map_or(Bound::Unbounded, |to| Bound::Excluded(to as &dyn Ordered));
-        match part {
-            Part::Tree(tree) => PartRange::Tree(tree.range::<dyn Ordered, _>((from, to))),
-            Part::Few(rows) => {
-                let first = rows.partition_point(|(key, _)| match from {
-                    Bound::Included(from) => is_before(key, from),
-                    Bound::Excluded(from) => !is_before(from, key),
-                    Bound::Unbounded => false,
-                });
-                let rows = &rows[first..];
-                let count = rows.partition_point(|(key, _)| match to {
-                    Bound::Excluded(to) => is_before(key, to),
-                    _ => true,
-                });
-                PartRange::Few(rows[..count].iter())
-            }
-        }
+        part.rows.range(from, to, |place| &map.rows.get(place).row)
     }
 }
 
@@ -589,8 +411,8 @@ pub(super) struct Rows<'a, T> {
     /// The pages to visit.
     pages: std::ops::Range<usize>,
     limits: Limits<T>,
-    entries: btree_map::Range<'a, Key, Entry>,
-    part: PartRange<'a>,
+    entries: blocks::Range<'a, Entry>,
+    part: blocks::Range<'a, u32>,
     /// The rows that were read ahead, behind the last ones `None`.
     ahead: [Option<&'a Row>; AHEAD_MAX],
     /// The number of them that are returned already.
@@ -606,7 +428,7 @@ impl<'a, T: AsRef<[u8]>> Rows<'a, T> {
             pages,
             limits,
             entries: Default::default(),
-            part: PartRange::Few([].iter()),
+            part: Default::default(),
             ahead: [None; AHEAD_MAX],
             returned: 0,
             count: 0,
@@ -637,11 +459,11 @@ impl<'a, T: AsRef<[u8]>> Rows<'a, T> {
                 return Some(place);
             }
             match self.entries.next() {
-                Some((_, Entry::Row(place))) => return Some(*place),
-                Some((key, Entry::Part(part))) => {
-                    self.part = self.limits.in_part(self.map.parts.get(*part), &key.row);
+                Some(Entry::Row(place)) => return Some(place),
+                Some(Entry::Part(part)) => {
+                    self.part = self.limits.in_part(self.map, self.map.parts.get(part))
                 }
-                None => self.entries = self.limits.entries(&self.map.pages[self.pages.next()?]),
+                None => self.entries = self.limits.entries(self.map, self.pages.next()?),
             }
         }
     }

@@ -1,5 +1,8 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
+use super::blocks::BLOCK_MAX;
 use super::*;
 use crate::rows::KeyRef;
 
@@ -46,20 +49,18 @@ fn collected<'a>(rows: impl Iterator<Item = Written<'a>>) -> Vec<(Bytes, Option<
     rows.map(|(row, value)| (row.clone(), value.clone())).collect()
 }
 
-/// A part with more than a few rows has a tree.
 #[test]
-fn a_part_grows_into_a_tree_and_ends() {
+fn a_part_grows_into_blocks_and_ends() {
     let key = KeyRef::new(0, b"k");
-    let rows: Vec<Bytes> = (0..100u64).map(|n| key.node_row(7, n)).collect();
+    let rows: Vec<Bytes> = (0..200u64).map(|n| key.node_row(7, n)).collect();
     let mut map = RowMap::with_seed(7, 0);
-    for count in [1, FEW_ROWS, FEW_ROWS + 1, rows.len()] {
+    for count in [1, BLOCK_MAX, BLOCK_MAX + 1, rows.len()] {
         // In an order that is not that of the rows.
         for at in (0..count).rev().filter(|at| at % 2 == 0).chain((0..count).filter(|at| at % 2 == 1)) {
             map.insert(rows[at].clone(), None, 0);
         }
         let common = rows[0].len() - 8;
-        let tree = if count > FEW_ROWS { PART_TREE_BYTES } else { 0 };
-        assert_eq!(map.part_bytes(), PART_BYTES + common + tree);
+        assert_eq!(map.part_bytes(), PART_BYTES + common);
         for (from, to) in [(0, count), (1, count), (0, count / 2), (count / 2, count - 1)] {
             let found = collected(map.range(&rows[from], &key.node_row(7, to as u64)));
             assert!(found.iter().map(|(row, _)| row).eq(&rows[from..to]), "{from}..{to} of {count}");
@@ -96,8 +97,8 @@ proptest! {
         prop_assert_eq!(collected(map.uses_behind(None).map(|(row, _)| row)), all.clone());
         let parts = all.iter().filter_map(|(row, _)| subkey_at(row).map(|at| row.slice(..at)));
         let parts = parts.collect::<std::collections::BTreeSet<_>>();
-        let least = parts.iter().map(|common| PART_BYTES + common.len()).sum::<usize>();
-        prop_assert!((least..=least + parts.len() * PART_TREE_BYTES).contains(&map.part_bytes()));
+        let bytes = parts.iter().map(|common| PART_BYTES + common.len()).sum::<usize>();
+        prop_assert_eq!(map.part_bytes(), bytes);
         for (from, to) in bounds {
             let expected = if from < to { collected(model.range(from.clone()..to.clone())) } else { vec![] };
             prop_assert_eq!(collected(map.range(&from, &to)), expected);
