@@ -1,37 +1,45 @@
 //! Copies of large collections in parts: `COPY`, `RENAME`, `RENAMENX` and `MOVE` of a key whose
-//! rows are too many for one entry. Other commands of the region go on between the parts.
+//! rows are too many for one entry, and `SUNIONSTORE`, `ZUNIONSTORE`, their kind and `ZRANGESTORE`
+//! of large sets ([`result`]). Other commands of the region go on between the parts.
 //!
 //! ```text
-//! begin    name | elements u32, rows u32 | command ...   the reply, or a ticket and the first row
-//! part     name | ticket | row | command ...             the next row, if there is one
+//! begin    name | elements u32, rows u32 | command ...   the reply, or ticket and first place
+//! part     name | ticket | place | command ...           the next place, if there is one
 //! end      name | ticket | command ...                   the reply of the command
 //! drop     name | ticket | command ...                   OK
 //! ticket   generation u64 | rows u32
 //! ```
 //!
-//! Each `|` separates two arguments. Integers are big-endian. No client can send these names.
+//! Each `|` separates two arguments. Integers are big-endian. No client can send these names. The
+//! beginning of a result has another name than that of a copy.
 //!
 //! The copy is written under a generation of the destination that no meta row names, so nobody sees
-//! it. The end writes the meta row, if the source has not changed since the beginning: it is
-//! watched, as for a transaction. Otherwise the reply is nil, and the copy is garbage. A copy that
-//! is not ended becomes garbage by itself ([`SPARED_MS`]): from its beginning on it has a garbage
-//! row, whose value tells until when the sweep spares it, and which watch it has.
+//! it. The end writes the meta row, if no source has changed since the beginning: they are watched,
+//! as for a transaction. Otherwise the reply is nil, and the copy is garbage. A copy that is not
+//! ended becomes garbage by itself ([`SPARED_MS`]): from its beginning on it has a garbage row,
+//! whose value tells until when the sweep spares it, and which watches it has.
+
+mod result;
 
 use std::ops::ControlFlow;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use resp::Reply;
 use storage::rows::{decode_key_row, Part};
-use storage::watches::WatchedKey;
+use storage::watches::{WatchedKey, Watches};
 use storage::{KeyRef, Meta, Reader, StorageError};
 use types::{UnixMillis, THIRD_VERSION};
 
-use crate::exec::{call, held_bytes, Collection, CommandError, CommandResult, Exec, Key, HELD_ROW};
+use self::result::{Begun, Stored};
+use crate::error_messages;
+use crate::events;
+use crate::exec::{call, fail, held_bytes, Collection, CommandError, CommandResult, Exec, Key, HELD_ROW};
 use crate::keys::rename::{self, Ends};
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::table::{check_arity, lookup};
 
 pub(crate) const BEGIN_NAME: &[u8] = b"\0copybegin";
+pub(crate) const BEGIN_RESULT_NAME: &[u8] = b"\0resultbegin";
 pub(crate) const PART_NAME: &[u8] = b"\0copypart";
 pub(crate) const END_NAME: &[u8] = b"\0copyend";
 pub(crate) const DROP_NAME: &[u8] = b"\0copydrop";
@@ -39,7 +47,7 @@ pub(crate) const DROP_NAME: &[u8] = b"\0copydrop";
 /// Time for which the sweep spares a copy after its last part, in milliseconds.
 const SPARED_MS: u64 = 60_000;
 /// Bytes of rows after which a part ends. Replicas must agree.
-const PART_BYTES: usize = 256 << 10;
+pub(crate) const PART_BYTES: usize = 256 << 10;
 /// Number of times that a copy begins again because its source has changed, before it is executed
 /// at once.
 const CHANGES_MAX: u32 = 2;
@@ -47,6 +55,11 @@ const CHANGES_MAX: u32 = 2;
 const LOSSES_MAX: u32 = 2;
 /// Number of times that the dropping of a copy is asked for.
 const DROPS_MAX: u32 = 2;
+/// Maximum number of sets that are combined in parts. A region has room for some thousand watches.
+const SOURCES_MAX: usize = 16;
+/// Maximum number of arguments of a command that is executed in parts: the sources with their
+/// weights, and the options.
+const ARGS_MAX: usize = 2 * SOURCES_MAX + 8;
 
 const fn source_at(first: usize) -> [KeySpec; 1] {
     [KeySpec { first, last: 0, step: 1, flags: &["RW"] }]
@@ -56,6 +69,11 @@ pub(crate) static BEGIN: CommandSpec =
     CommandSpec::new("copybegin", -4, flags::WRITE, Handler::Keyspace(begin))
         .keys(&source_at(3))
         .changes_only()
+        .since_version(THIRD_VERSION);
+/// Same as [`BEGIN`], for a command that changes something although its first key does not exist.
+pub(crate) static BEGIN_RESULT: CommandSpec =
+    CommandSpec::new("resultbegin", -4, flags::WRITE, Handler::Keyspace(begin))
+        .keys(&source_at(3))
         .since_version(THIRD_VERSION);
 pub(crate) static PART: CommandSpec =
     CommandSpec::new("copypart", -5, flags::WRITE | flags::DENYOOM, Handler::Keyspace(part))
@@ -69,24 +87,40 @@ pub(crate) static DROP: CommandSpec =
         .keys(&source_at(3))
         .since_version(THIRD_VERSION);
 
-/// Returns true if one of these commands has a source that would be copied in parts.
+/// Returns true if one of these commands may have to be executed in parts: its sources have so many
+/// elements.
 ///
 /// # Errors
 /// Those of the reader.
 pub fn has_large_source(
+    spec: &CommandSpec,
     args: &[Bytes],
     db: u16,
     reader: &dyn Reader,
     elements: u32,
 ) -> storage::Result<bool> {
-    let Some(key) = args.get(1) else { return Ok(false) };
-    let Some(row) = reader.get(&KeyRef::new(db, key).meta_row())? else { return Ok(false) };
-    Ok(Collection::of(&Meta::decode(&row)?).is_some_and(|of| of.len >= u64::from(elements)))
+    if args.len() > ARGS_MAX {
+        return Ok(false);
+    }
+    // Some of these arguments may be no keys.
+    let sources = match rename::is_of(spec.name) {
+        true => args.get(1..2),
+        false => args.get(2..),
+    };
+    let mut sum = 0u64;
+    for key in sources.unwrap_or_default() {
+        let Some(row) = reader.get(&KeyRef::new(db, key).meta_row())? else { continue };
+        sum = sum.saturating_add(Collection::of(&Meta::decode(&row)?).map_or(0, |of| of.len));
+        if sum >= u64::from(elements) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns true for the beginning of a copy by a command that may make the data grow.
 pub fn grows(spec: &CommandSpec, args: &[Bytes]) -> bool {
-    std::ptr::eq(spec, &BEGIN)
+    (std::ptr::eq(spec, &BEGIN) || std::ptr::eq(spec, &BEGIN_RESULT))
         && args.get(2).and_then(|name| lookup(name)).is_some_and(CommandSpec::denies_oom)
 }
 
@@ -122,38 +156,58 @@ impl Ticket {
 
 /// The value of the garbage row of a copy under way. Those of others are empty or rows, which begin
 /// with another byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spared {
     /// Time until which the sweep spares the copy.
     pub until_ms: UnixMillis,
-    /// The source.
-    pub source: WatchedKey,
-    /// The number of its watch.
-    pub watch: u64,
+    /// Number of elements that are stored so far; 0 if the rows of a key are copied.
+    len: u64,
+    /// The sources, and the numbers of their watches.
+    watches: Vec<(WatchedKey, u64)>,
 }
 
 impl Spared {
     const MARK: u8 = 0;
-    const LEN: usize = 1 + 8 + 2 + 2 + 8 + 8;
+    const HEADER_LEN: usize = 1 + 8 + 8;
+    const WATCH_LEN: usize = 2 + 2 + 8 + 8;
 
     fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(Spared::LEN);
+        let len = Spared::HEADER_LEN + self.watches.len() * Spared::WATCH_LEN;
+        let mut out = BytesMut::with_capacity(len);
         out.put_u8(Spared::MARK);
         out.put_u64(self.until_ms);
-        out.put_u16(self.source.slot);
-        out.put_u16(self.source.db);
-        out.put_u64(self.source.hash);
-        out.put_u64(self.watch);
+        out.put_u64(self.len);
+        for (source, watch) in &self.watches {
+            out.put_u16(source.slot);
+            out.put_u16(source.db);
+            out.put_u64(source.hash);
+            out.put_u64(*watch);
+        }
         out.freeze()
     }
 
     /// Decodes the value of a garbage row; `None` if it is that of another one.
     pub fn decode(mut bytes: &[u8]) -> Option<Spared> {
-        (bytes.len() == Spared::LEN && bytes.get_u8() == Spared::MARK).then(|| Spared {
-            until_ms: bytes.get_u64(),
-            source: WatchedKey { slot: bytes.get_u16(), db: bytes.get_u16(), hash: bytes.get_u64() },
-            watch: bytes.get_u64(),
-        })
+        let watches = bytes.len().checked_sub(Spared::HEADER_LEN)?;
+        if watches == 0 || watches % Spared::WATCH_LEN != 0 || bytes.get_u8() != Spared::MARK {
+            return None;
+        }
+        let (until_ms, len) = (bytes.get_u64(), bytes.get_u64());
+        let watch = |mut bytes: &[u8]| {
+            let source = WatchedKey { slot: bytes.get_u16(), db: bytes.get_u16(), hash: bytes.get_u64() };
+            (source, bytes.get_u64())
+        };
+        Some(Spared { until_ms, len, watches: bytes.chunks_exact(Spared::WATCH_LEN).map(watch).collect() })
+    }
+
+    /// Returns true if no source has changed. `sources` are those that exist now.
+    fn holds(&self, sources: &[WatchedKey], watches: &Watches) -> bool {
+        self.watches.iter().map(|(source, _)| source).eq(sources)
+            && self.watches.iter().all(|(source, watch)| watches.has(*source, *watch))
+    }
+
+    pub fn release(&self, watches: &mut Watches) {
+        self.watches.iter().for_each(|(source, watch)| watches.release(*source, *watch));
     }
 }
 
@@ -168,14 +222,78 @@ fn copying_spec(command: &[Bytes]) -> CommandResult<&'static CommandSpec> {
     spec.ok_or_else(corrupt)
 }
 
-/// Spares a copy from now on.
-fn spare(exec: &mut Exec<'_, '_>, to: &Key<'_>, generation: u64, (source, watch): (WatchedKey, u64)) {
-    let until_ms = exec.now_ms.saturating_add(SPARED_MS);
-    let spared = Spared { until_ms, source, watch };
-    exec.txn.put(to.garbage_row(generation), spared.encode());
+/// The work of a command that is executed in parts.
+enum Work<'k> {
+    /// The rows of a key, which has this collection.
+    Copy(Ends<'k>, Collection),
+    Result(Stored<'k>),
 }
 
-/// Executes a command whose collection is small, or begins to copy it.
+impl<'k> Work<'k> {
+    /// Returns the work of a command; `None` if its arguments are wrong, or there is nothing to do.
+    fn of(
+        spec: &CommandSpec,
+        command: &'k [Bytes],
+        exec: &mut Exec<'_, '_>,
+    ) -> CommandResult<Option<Work<'k>>> {
+        if rename::is_of(spec.name) {
+            let Some(ends) = rename::ends(spec.name, command, exec) else { return Ok(None) };
+            let found = exec.uncounted(|exec| exec.peek(&ends.from))?;
+            let source = found.as_ref().and_then(Collection::of);
+            return Ok(source.map(|source| Work::Copy(ends, source)));
+        }
+        match Stored::of(spec.name, command, exec) {
+            Ok(result) => Ok(result.map(Work::Result)),
+            Err(CommandError::Error(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the keys to watch: the sources that exist. Whether others come into being is seen
+    /// by each part.
+    fn sources(&self) -> Vec<WatchedKey> {
+        let sources = match self {
+            Work::Copy(ends, _) => vec![*ends.from],
+            Work::Result(result) => result.sources(),
+        };
+        let mut sources: Vec<WatchedKey> = sources.iter().map(WatchedKey::from).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        sources
+    }
+
+    /// Returns true if the command is executed in parts.
+    fn is_large(&self, exec: &mut Exec<'_, '_>, elements: u32) -> CommandResult<bool> {
+        Ok(match self {
+            Work::Result(result) => result.is_large(elements),
+            Work::Copy(ends, source) => {
+                let is_refused = ends.keeps_existing && exec.uncounted(|exec| exec.peek(&ends.to))?.is_some();
+                source.len >= u64::from(elements) && ends.from != ends.to && !is_refused
+            }
+        })
+    }
+
+    /// Returns the place where the first part begins.
+    fn first_place(&self) -> Bytes {
+        match self {
+            Work::Result(_) => Bytes::new(),
+            Work::Copy(ends, source) => {
+                let [(first, _), ..] = ends.from.generation_ranges(source.generation);
+                first
+            }
+        }
+    }
+}
+
+/// Returns the destination of a command; `None` if its arguments are wrong.
+fn destination<'k>(spec: &CommandSpec, command: &'k [Bytes], exec: &Exec<'_, '_>) -> Option<Key<'k>> {
+    match rename::is_of(spec.name) {
+        true => rename::ends(spec.name, command, exec).map(|ends| ends.to),
+        false => command.get(1).map(|key| exec.key(key)),
+    }
+}
+
+/// Executes a command whose collections are small, or begins to copy them.
 fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let (mut sizes, command) = (&args[1][..], &args[2..]);
     if sizes.len() != 8 {
@@ -183,98 +301,117 @@ fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     }
     let (elements, rows) = (sizes.get_u32(), sizes.get_u32());
     let spec = copying_spec(command)?;
-    let ends = rename::ends(spec.name, command, exec).filter(|ends| ends.from != ends.to);
-    if let Some(Ends { from, to, keeps_existing }) = ends {
-        let found = exec.uncounted(|exec| exec.peek(&from))?;
-        let is_large = |of: &Collection| of.len >= u64::from(elements);
-        let collection = found.as_ref().and_then(Collection::of).filter(is_large);
-        let is_refused = keeps_existing && exec.uncounted(|exec| exec.peek(&to))?.is_some();
-        if let Some(collection) = collection.filter(|_| !is_refused) {
-            let (number, now_ms) = (exec.seed, exec.now_ms);
-            let state = exec.txn.state_mut();
-            let source = WatchedKey::from(&*from);
-            let watch = state.watches.add(source, number, now_ms);
-            let ticket = Ticket { generation: state.take_generation(), rows };
-            spare(exec, &to, ticket.generation, (source, watch));
-            let [(first, _), ..] = from.generation_ranges(collection.generation);
-            return Ok(Reply::Array(vec![Reply::Bulk(ticket.encode()), Reply::Bulk(first)]));
-        }
+    let work = Work::of(spec, command, exec)?;
+    let (Some(work), Some(to)) = (work, destination(spec, command, exec)) else {
+        return execute_at_once(spec, command, exec);
+    };
+    if !work.is_large(exec, elements)? {
+        return execute_at_once(spec, command, exec);
     }
+    let (number, now_ms) = (exec.seed, exec.now_ms);
+    let state = exec.txn.state_mut();
+    let watches =
+        work.sources().into_iter().map(|source| (source, state.watches.add(source, number, now_ms)));
+    let spared = Spared { until_ms: now_ms.saturating_add(SPARED_MS), len: 0, watches: watches.collect() };
+    let ticket = Ticket { generation: state.take_generation(), rows };
+    exec.txn.put(to.garbage_row(ticket.generation), spared.encode());
+    Ok(Reply::Array(vec![Reply::Bulk(ticket.encode()), Reply::Bulk(work.first_place())]))
+}
+
+fn execute_at_once(spec: &'static CommandSpec, command: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let Handler::Keyspace(handler) = spec.handler else { return Err(corrupt()) };
     call((spec, handler), command, exec)
 }
 
-/// The arguments of a part or an end, after the look-up of the source.
+/// The arguments of a part or an end.
 struct Copy<'k> {
     spec: &'static CommandSpec,
     ticket: Ticket,
-    ends: Ends<'k>,
-    /// The source and its watch, if it has not changed and the sweep spares the copy.
-    source: Option<(Collection, (WatchedKey, u64))>,
+    to: Key<'k>,
+    /// The work, if no source has changed and the sweep spares the copy.
+    work: Option<(Work<'k>, Spared)>,
 }
 
 fn look_up<'k>(ticket: &[u8], command: &'k [Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Copy<'k>> {
     let ticket = Ticket::decode(ticket).ok_or_else(corrupt)?;
     let spec = copying_spec(command)?;
-    let ends = rename::ends(spec.name, command, exec).ok_or_else(corrupt)?;
+    let to = destination(spec, command, exec).ok_or_else(corrupt)?;
     // An expired source is deleted, which is a change.
-    let found = exec.uncounted(|exec| exec.peek(&ends.from))?;
-    let garbage = exec.txn.get(&ends.to.garbage_row(ticket.generation))?;
+    let work = Work::of(spec, command, exec)?;
+    let garbage = exec.txn.get(&to.garbage_row(ticket.generation))?;
     let spared = garbage.and_then(|value| Spared::decode(&value)).filter(|of| of.until_ms > exec.now_ms);
-    let watched = spared.map(|of| (of.source, of.watch));
-    let watched = watched.filter(|(source, watch)| exec.txn.state().watches.has(*source, *watch));
-    let source = found.as_ref().and_then(Collection::of).zip(watched);
-    Ok(Copy { spec, ticket, ends, source })
+    let work = work.zip(spared);
+    let work = work.filter(|(work, spared)| spared.holds(&work.sources(), &exec.txn.state().watches));
+    Ok(Copy { spec, ticket, to, work })
 }
 
-/// Leaves a copy that is not ended to the sweep, and releases its watch.
-fn abandon(exec: &mut Exec<'_, '_>, Copy { ticket, ends, .. }: &Copy<'_>) -> CommandResult<()> {
-    let garbage = exec.txn.get(&ends.to.garbage_row(ticket.generation))?;
+/// Leaves a copy that is not ended to the sweep, and releases its watches.
+fn abandon(exec: &mut Exec<'_, '_>, to: &Key<'_>, ticket: &Ticket) -> CommandResult<()> {
+    let garbage = exec.txn.get(&to.garbage_row(ticket.generation))?;
     if let Some(spared) = garbage.and_then(|value| Spared::decode(&value)) {
-        exec.txn.state_mut().watches.release(spared.source, spared.watch);
-        exec.leave_generation(&ends.to, ticket.generation);
+        spared.release(&mut exec.txn.state_mut().watches);
+        exec.leave_generation(to, ticket.generation);
     }
     Ok(())
 }
 
 /// Copies the next rows.
 fn part(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let copy = look_up(&args[1], &args[3..], exec)?;
-    let Some((source, watch)) = copy.source else {
-        abandon(exec, &copy)?;
+    let Copy { ticket, to, work, .. } = look_up(&args[1], &args[3..], exec)?;
+    let Some((work, mut spared)) = work else {
+        abandon(exec, &to, &ticket)?;
         return Ok(Reply::Nil);
     };
-    let Copy { ticket, ends, .. } = copy;
-    spare(exec, &ends.to, ticket.generation, watch);
-    let next = copy_rows(exec, (&ends.from, source.generation), &ends.to, &ticket, &args[2])?;
+    let is_alone = exec.txn.held() == 0;
+    let next = match &work {
+        Work::Copy(ends, source) => copy_rows(exec, (&ends.from, source.generation), &to, &ticket, &args[2])?,
+        Work::Result(result) => {
+            let begun = Begun { place: &args[2], len: spared.len };
+            let (next, len) = result.part(exec, (ticket.generation, ticket.rows), begun)?;
+            spared.len = len;
+            next
+        }
+    };
+    if is_alone && next.as_ref() == Some(&args[2]) {
+        // There will never be room for the next row.
+        return fail(error_messages::holds_too_much(exec.txn.held_max()));
+    }
+    spared.until_ms = exec.now_ms.saturating_add(SPARED_MS);
+    exec.txn.put(to.garbage_row(ticket.generation), spared.encode());
     Ok(Reply::Array(next.map(Reply::Bulk).into_iter().collect()))
 }
 
 /// Executes the command with the rows that were copied.
 fn end(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let command = &args[2..];
-    let copy = look_up(&args[1], command, exec)?;
-    let Some((_, (source, watch))) = copy.source else {
-        abandon(exec, &copy)?;
+    let Copy { spec, ticket, to, work } = look_up(&args[1], command, exec)?;
+    let Some((work, spared)) = work else {
+        abandon(exec, &to, &ticket)?;
         return Ok(Reply::Nil);
     };
-    let mut copied = Some(copy.ticket.generation);
-    let reply = rename::with_copy((copy.spec, command), exec, &mut copied)?;
-    match copied {
-        None => {
-            exec.txn.state_mut().watches.release(source, watch);
-            exec.txn.delete(copy.ends.to.garbage_row(copy.ticket.generation));
+    let (reply, takes) = match &work {
+        Work::Copy(..) => {
+            let mut copied = Some(ticket.generation);
+            let reply = rename::with_copy((spec, command), exec, &mut copied)?;
+            (reply, copied.is_none())
         }
+        Work::Result(result) => result.end(exec, ticket.generation, spared.len)?,
+    };
+    events::conclude(Some(spec), command, exec);
+    if takes {
+        spared.release(&mut exec.txn.state_mut().watches);
+        exec.txn.delete(to.garbage_row(ticket.generation));
+    } else {
         // The command has not stored it.
-        Some(_) => abandon(exec, &copy)?,
+        abandon(exec, &to, &ticket)?;
     }
     Ok(reply)
 }
 
 /// Gives up a copy.
 fn drop_copy(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let copy = look_up(&args[1], &args[2..], exec)?;
-    abandon(exec, &copy)?;
+    let Copy { to, ticket, .. } = look_up(&args[1], &args[2..], exec)?;
+    abandon(exec, &to, &ticket)?;
     Ok(Reply::OK)
 }
 
@@ -313,7 +450,7 @@ fn copy_rows(
                 Part::Node { number, .. } => to.node_row(ticket.generation, number),
                 Part::Meta | Part::Group { .. } => return Err(corrupt()),
             };
-            exec.put_unseen(to, row, value);
+            exec.put_unseen(to, row, None, value);
         }
         if next.is_some() {
             return Ok(next);
@@ -375,7 +512,10 @@ impl Copying {
         sizes.put_u32(self.sizes.elements);
         sizes.put_u32(self.sizes.rows);
         self.asked = Asked::Begin;
-        self.asking(BEGIN_NAME, [sizes.freeze()])
+        let copies =
+            self.command.first().and_then(|name| lookup(name)).is_some_and(|of| rename::is_of(of.name));
+        let name = if copies { BEGIN_NAME } else { BEGIN_RESULT_NAME };
+        self.asking(name, [sizes.freeze()])
     }
 
     fn asking(&self, name: &'static [u8], more: impl IntoIterator<Item = Bytes>) -> Vec<Bytes> {

@@ -165,32 +165,60 @@ impl<'k> Tree<'k> {
     /// Writes the changed nodes, and returns true if there are any. The root of an empty tree is
     /// deleted.
     fn flush(self, exec: &mut Exec<'_, '_>) -> bool {
-        let mut is_changed = false;
-        for (number, loaded) in self.nodes {
-            if !loaded.is_changed {
-                continue;
-            }
-            is_changed = true;
-            let stored = loaded.stored.as_ref().map(|(_, bytes)| *bytes);
-            let row =
-                || loaded.stored.map_or_else(|| self.key.node_row(self.generation, number), |(row, _)| row);
-            let next_number = if number == ROOT { self.next_number } else { 0 };
-            let node = loaded.node.map(Held::into_node).filter(|node| !node.is_empty());
-            match (node, stored) {
-                (Some(node), stored) => {
-                    let node = NodeRow { node, next_number };
-                    let len = node.encoded_len();
-                    match len <= UNENCODED_BYTES_MAX {
-                        true => exec.put_unencoded_element(&self.key, row(), stored, (Rc::new(node), len)),
-                        false => exec.put_element(&self.key, row(), stored, node.encode()),
+        let key = self.key;
+        let changed = self.into_changed();
+        let is_changed = !changed.is_empty();
+        for Changed { row, stored, node } in changed {
+            match node.map(|node| (node.encoded_len(), node)) {
+                Some((len, node)) if len <= UNENCODED_BYTES_MAX => {
+                    exec.put_unencoded_element(&key, row, stored, (Rc::new(node), len));
+                }
+                Some((_, node)) => exec.put_element(&key, row, stored, node.encode()),
+                None => {
+                    if let Some(stored) = stored {
+                        exec.delete_element(&key, row, stored);
                     }
                 }
-                (None, Some(stored)) => exec.delete_element(&self.key, row(), stored),
-                (None, None) => {}
             }
         }
         is_changed
     }
+
+    /// Same as `flush`, for a generation that no meta row names, which changes no key.
+    pub fn flush_unseen(self, exec: &mut Exec<'_, '_>) {
+        let key = self.key;
+        for Changed { row, stored, node } in self.into_changed() {
+            match (node, stored) {
+                (Some(node), stored) => exec.put_unseen(&key, row, stored, node.encode()),
+                (None, Some(stored)) => exec.delete_garbage(&key, row, stored),
+                (None, None) => {}
+            }
+        }
+    }
+
+    fn into_changed(self) -> Vec<Changed> {
+        let Tree { key, generation, nodes, next_number, .. } = self;
+        let changed = nodes.into_iter().filter(|(_, loaded)| loaded.is_changed);
+        let changed = changed.map(|(number, loaded)| {
+            let next_number = if number == ROOT { next_number } else { 0 };
+            let node = loaded.node.map(Held::into_node).filter(|node| !node.is_empty());
+            let (row, stored) = match loaded.stored {
+                Some((row, stored)) => (row, Some(stored)),
+                None => (key.node_row(generation, number), None),
+            };
+            Changed { row, stored, node: node.map(|node| NodeRow { node, next_number }) }
+        });
+        changed.collect()
+    }
+}
+
+/// A node that a command has changed.
+struct Changed {
+    row: Bytes,
+    /// The bytes of the value that the row had before; `None` for a new node.
+    stored: Option<usize>,
+    /// `None` if the node is deleted.
+    node: Option<NodeRow>,
 }
 
 /// A collection with a tree during a write.

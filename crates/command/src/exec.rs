@@ -292,6 +292,11 @@ impl Exec<'_, '_> {
         holding(self.txn, items, bytes)
     }
 
+    /// Holds that many bytes more, if there is room for them, and returns whether there is.
+    pub(crate) fn find_room(&self, bytes: u64) -> bool {
+        self.txn.has_room(bytes) && self.txn.hold(bytes)
+    }
+
     /// Executes a part of a command that has another way. Returns `None` if the part would hold too
     /// much, and what it held is dropped. It has then written nothing.
     pub(crate) fn unless_too_much<T>(
@@ -571,10 +576,11 @@ impl Exec<'_, '_> {
         self.txn.put_unencoded(row, value);
     }
 
-    /// Writes the row of an element or a node of a generation that no meta row names, which changes
-    /// no key.
-    pub(crate) fn put_unseen(&mut self, key: &KeyRef<'_>, row: Bytes, value: Bytes) {
-        self.txn.state_mut().adjust_bytes(key.element_bytes(&row, value.len()), 0);
+    /// Same as [`put_element`](Exec::put_element), for a generation that no meta row names. It
+    /// changes no key.
+    pub(crate) fn put_unseen(&mut self, key: &KeyRef<'_>, row: Bytes, old: Option<usize>, value: Bytes) {
+        let went = old.map_or(0, |old| key.element_bytes(&row, old));
+        self.txn.state_mut().adjust_bytes(key.element_bytes(&row, value.len()), went);
         self.txn.put_unseen(row, value);
     }
 

@@ -52,10 +52,11 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32, keeps_place
     while let Some((garbage, place)) = found.pop_front().filter(|_| left > 0) {
         let (key, generation) = decode_garbage_row(&garbage)?;
         // A copy whose time has passed is not ended any more, even if this step keeps no place.
-        let was_spared = Spared::decode(&place);
-        let mut next = match was_spared {
-            Some(Spared { source, watch, .. }) => {
-                exec.txn.state_mut().watches.release(source, watch);
+        let spared = Spared::decode(&place);
+        let was_spared = spared.is_some();
+        let mut next = match spared {
+            Some(spared) => {
+                spared.release(&mut exec.txn.state_mut().watches);
                 Bytes::new()
             }
             None => place,
@@ -82,7 +83,7 @@ pub(crate) fn sweep(exec: &mut Exec<'_, '_>, slot: Slot, limit: u32, keeps_place
         if left > 0 {
             exec.txn.delete(garbage);
             left -= 1;
-        } else if keeps_place || was_spared.is_some() {
+        } else if keeps_place || was_spared {
             exec.txn.put(garbage, next);
         }
     }

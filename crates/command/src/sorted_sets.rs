@@ -124,6 +124,34 @@ pub(crate) fn all_members(
     members(exec, &tree(key, set), (0, u64::MAX), Direction::Forward)
 }
 
+/// Visits members in order from a rank on. `Break` ends the walk.
+pub(crate) fn visit_members(
+    exec: &Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    set: Collection,
+    first: u64,
+    visit: &mut dyn FnMut(Member) -> ControlFlow<()>,
+) -> CommandResult<()> {
+    visit_tree(exec, &tree(key, set), first, visit)
+}
+
+fn visit_tree(
+    exec: &Exec<'_, '_>,
+    tree: &Tree<'_>,
+    first: u64,
+    visit: &mut dyn FnMut(Member) -> ControlFlow<()>,
+) -> CommandResult<()> {
+    let mut damage = None;
+    tree.walk(exec, first, Direction::Forward, &mut |item| match Member::of_item(item) {
+        Ok(member) => visit(member),
+        Err(error) => {
+            damage = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    damage.map_or(Ok(()), Err)
+}
+
 /// Returns the names of members in order, from either end.
 pub(crate) fn names(
     exec: &Exec<'_, '_>,
@@ -145,15 +173,7 @@ pub(crate) fn visit_scores(
 ) -> CommandResult<()> {
     let tree = tree(key, set);
     let first = tree.rank(exec, &|item| split_item(item).0 < from)?;
-    let mut damage = None;
-    tree.walk(exec, first, Direction::Forward, &mut |item| match Member::of_item(item) {
-        Ok(member) => visit(member.score, member.name),
-        Err(error) => {
-            damage = Some(error);
-            ControlFlow::Break(())
-        }
-    })?;
-    damage.map_or(Ok(()), Err)
+    visit_tree(exec, &tree, first, &mut |member| visit(member.score, member.name))
 }
 
 /// A sorted set during a write.
@@ -264,6 +284,30 @@ pub(crate) fn replace(
         changing.append(exec, member)?;
     }
     changing.finish(exec);
+    Ok(())
+}
+
+/// Adds members, which are in order, to a sorted set that no meta row names. Only those that are
+/// there already may be behind them, `len` of them.
+pub(crate) fn add_unseen(
+    exec: &mut Exec<'_, '_>,
+    key: &KeyRef<'_>,
+    (generation, len): (u64, u64),
+    members: &[Member],
+) -> CommandResult<()> {
+    let mut tree = match (len, members) {
+        (_, []) => return Ok(()),
+        (0, _) => Tree::create(key, generation, separator),
+        _ => Tree::open(key, generation, separator),
+    };
+    for member in members {
+        let score = stored(member.score);
+        let is_before = |item: &[u8]| compare(split_item(item), (score, &member.name)).is_le();
+        tree.insert(exec, Place::Behind(&is_before), Member::item(score, &member.name))?;
+        let row = element_row(key, generation, &member.name);
+        exec.put_unseen(key, row, None, score_value(score));
+    }
+    tree.flush_unseen(exec);
     Ok(())
 }
 

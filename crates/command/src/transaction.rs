@@ -59,6 +59,7 @@ pub fn lookup_in_log(name: &[u8]) -> Option<&'static CommandSpec> {
         blocking::READ_AGAIN_NAME => Some(&blocking::READ_AGAIN),
         blocking::LAST_IDS_NAME => Some(&blocking::LAST_IDS),
         copying::BEGIN_NAME => Some(&copying::BEGIN),
+        copying::BEGIN_RESULT_NAME => Some(&copying::BEGIN_RESULT),
         copying::PART_NAME => Some(&copying::PART),
         copying::END_NAME => Some(&copying::END),
         copying::DROP_NAME => Some(&copying::DROP),

@@ -48,12 +48,53 @@ fn copy() -> impl Strategy<Value = String> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+/// A command that stores a result of sets.
+fn storing() -> impl Strategy<Value = String> {
     let key = || prop::sample::select(&KEYS[..]);
+    let keys = || (key(), key(), key());
+    let options = || {
+        prop::sample::select(vec![
+            "",
+            " WEIGHTS 2 -1.5",
+            " AGGREGATE MAX",
+            " WEIGHTS -inf inf AGGREGATE SUM",
+            " x",
+        ])
+    };
+    let range = prop::sample::select(vec![
+        "0 -1",
+        "5 -20",
+        "30 400 REV",
+        "(1 5 BYSCORE",
+        "+inf -inf BYSCORE REV LIMIT 10 270",
+        "- [m3 BYLEX",
+        "1 x",
+    ]);
+    let name = |names: &[&'static str]| prop::sample::select(names.to_vec());
+    prop_oneof![
+        3 => (name(&["SUNIONSTORE", "SINTERSTORE", "SDIFFSTORE"]), keys())
+            .prop_map(|(name, (to, a, b))| format!("{name} {to} {a} {b}")),
+        1 => (name(&["SUNIONSTORE", "SINTERSTORE", "SDIFFSTORE"]), key(), key())
+            .prop_map(|(name, to, a)| format!("{name} {to} {a}")),
+        3 => (name(&["ZUNIONSTORE", "ZINTERSTORE"]), keys(), options())
+            .prop_map(|(name, (to, a, b), options)| format!("{name} {to} 2 {a} {b}{options}")),
+        1 => keys().prop_map(|(to, a, b)| format!("ZDIFFSTORE {to} 2 {a} {b}")),
+        2 => (key(), key(), range).prop_map(|(to, a, range)| format!("ZRANGESTORE {to} {a} {range}")),
+    ]
+}
+
+fn step(storing_too: bool) -> impl Strategy<Value = Step> {
+    let key = || prop::sample::select(&KEYS[..]);
+    let begun = match storing_too {
+        true => prop_oneof![1 => copy(), 5 => storing()].boxed(),
+        false => copy().boxed(),
+    };
     let command = prop_oneof![
         2 => (key(), 0..400u16).prop_map(|(k, n)| format!("HSET {k} {n}")),
         2 => (key(), 0..400u16).prop_map(|(k, n)| format!("SADD {k} {n}")),
         2 => (key(), 0..400u16).prop_map(|(k, n)| format!("ZADD {k} {n}")),
+        1 => (key(), 1..200u16).prop_map(|(k, n)| format!("SADD {k} {n}..{}", n + 330)),
+        1 => (key(), 1..200u16).prop_map(|(k, n)| format!("ZADD {k} {n}..{}", n + 330)),
         2 => (key(), 0..1400u16).prop_map(|(k, n)| format!("RPUSH {k} {n}")),
         1 => key().prop_map(|k| format!("XADD {k} *")),
         1 => key().prop_map(|k| format!("SET {k} v")),
@@ -68,7 +109,7 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         5 => command.prop_map(Step::Command),
-        4 => copy().prop_map(Step::Begin),
+        4 => begun.prop_map(Step::Begin),
         30 => (0..3usize, 0..20u8).prop_map(|(copy, die)| Step::Go { copy, is_lost: die == 0 }),
         1 => (0..3usize).prop_map(Step::Abandon),
         3 => Just(Step::Sweep),
@@ -77,14 +118,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Returns the arguments of a command. One that adds elements adds as many as its number says.
+/// Returns the arguments of a command. One that adds elements adds those up to a number, or those
+/// between two numbers.
 fn args(line: &str) -> Vec<Bytes> {
     let mut args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     let adds = ["HSET", "SADD", "ZADD", "RPUSH"].iter().any(|name| args[0] == name);
     if adds {
         let last = args.pop().expect("a number");
-        let count: u16 = std::str::from_utf8(&last).unwrap().parse().unwrap();
-        for number in 0..=count {
+        let last = std::str::from_utf8(&last).unwrap();
+        let (first, last) = last.split_once("..").unwrap_or(("0", last));
+        for number in first.parse::<u16>().unwrap()..=last.parse().unwrap() {
             let member = Bytes::from(format!("m{number}"));
             match &args[0][..] {
                 b"HSET" => args.extend([member.clone(), member]),
@@ -168,63 +211,74 @@ impl Active {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn copies_in_parts_are_as_copies_at_once(steps in proptest::collection::vec(step(), 1..120)) {
-        let (mut region, mut model) = (Region::default(), Region::default());
-        let mut copies: Vec<Active> = Vec::new();
-        let mut now = 1;
-        (region.now, model.now) = (now, now);
-        for line in ["HSET a 300", "SADD b 300", "ZADD c 300", "RPUSH {a}1 1300"] {
-            prop_assert_eq!(region.command(0, &args(line)), model.command(0, &args(line)));
-        }
-        for step in steps {
-            now += 1;
-            (region.now, model.now) = (now, now);
-            match step {
-                Step::Command(line) => {
-                    let args = args(&line);
-                    prop_assert_eq!(region.command(0, &args), model.command(0, &args), "{}", line);
-                }
-                Step::Begin(line) if copies.len() < 3 => {
-                    let command = args(&line);
-                    let (copying, asks) = Copying::begin(command.clone(), SIZES);
-                    copies.push(Active { copying, command, asks });
-                }
-                Step::Begin(_) => {}
-                Step::Go { copy, is_lost } if copy < copies.len() => {
-                    let active = &mut copies[copy];
-                    let reply = region.command(0, &active.asks);
-                    // These replies are the command's own.
-                    let is_done = active.may_end() && !matches!(reply, Reply::Array(_) | Reply::Nil);
-                    if is_done {
-                        prop_assert_eq!(&reply, &model.command(0, &active.command), "{:?}", &active.command);
-                    }
-                    let lost = Reply::error("UNKNOWN outcome");
-                    match active.copying.answered(if is_lost { lost.clone() } else { reply }) {
-                        Next::Ask(asks) => active.asks = asks,
-                        Next::Reply(reply) => {
-                            copies.remove(copy);
-                            prop_assert!(is_done || reply == lost, "{:?}", reply);
-                            prop_assert_eq!(region.shown(), model.shown());
-                        }
-                    }
-                }
-                Step::Go { .. } => {}
-                Step::Abandon(copy) => drop((copy < copies.len()).then(|| copies.remove(copy))),
-                Step::Sweep => region.sweep(50),
-                Step::Wait(ms) => now += ms,
-            }
-        }
-        prop_assert_eq!(region.shown(), model.shown());
-        // Nothing of the copies is left but the keys.
-        now += ABANDONED_MS;
-        (region.now, model.now) = (now, now);
-        prop_assert_eq!(region.command(0, &args("FLUSHALL")), Reply::OK);
-        region.sweep(1_000_000);
-        prop_assert_eq!(region.rows.len(), 1, "only the region's state is left");
-        let state = load_state(&region.rows, REGION).unwrap();
-        prop_assert_eq!(state.bytes(), 0);
-        prop_assert!(state.watches.is_empty());
+    fn copies_in_parts_are_as_copies_at_once(steps in proptest::collection::vec(step(false), 1..120)) {
+        compare(["HSET a 300", "SADD b 300", "ZADD c 300", "RPUSH {a}1 1300"], steps)?;
     }
+
+    #[test]
+    fn results_in_parts_are_as_results_at_once(steps in proptest::collection::vec(step(true), 1..120)) {
+        compare(["SADD a 370", "SADD b 100..500", "ZADD c 300", "ZADD {a}1 150..450"], steps)?;
+    }
+}
+
+/// Takes the steps with parts, and without them.
+fn compare(keys: [&str; 4], steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let (mut region, mut model) = (Region::default(), Region::default());
+    let mut copies: Vec<Active> = Vec::new();
+    let mut now = 1;
+    (region.now, model.now) = (now, now);
+    for line in keys {
+        prop_assert_eq!(region.command(0, &args(line)), model.command(0, &args(line)));
+    }
+    for step in steps {
+        now += 1;
+        (region.now, model.now) = (now, now);
+        match step {
+            Step::Command(line) => {
+                let args = args(&line);
+                prop_assert_eq!(region.command(0, &args), model.command(0, &args), "{}", line);
+            }
+            Step::Begin(line) if copies.len() < 3 => {
+                let command = args(&line);
+                let (copying, asks) = Copying::begin(command.clone(), SIZES);
+                copies.push(Active { copying, command, asks });
+            }
+            Step::Begin(_) => {}
+            Step::Go { copy, is_lost } if copy < copies.len() => {
+                let active = &mut copies[copy];
+                let reply = region.command(0, &active.asks);
+                // These replies are the command's own.
+                let is_done = active.may_end() && !matches!(reply, Reply::Array(_) | Reply::Nil);
+                if is_done {
+                    prop_assert_eq!(&reply, &model.command(0, &active.command), "{:?}", &active.command);
+                }
+                let lost = Reply::error("UNKNOWN outcome");
+                match active.copying.answered(if is_lost { lost.clone() } else { reply }) {
+                    Next::Ask(asks) => active.asks = asks,
+                    Next::Reply(reply) => {
+                        copies.remove(copy);
+                        prop_assert!(is_done || reply == lost, "{:?}", reply);
+                        prop_assert_eq!(region.shown(), model.shown());
+                    }
+                }
+            }
+            Step::Go { .. } => {}
+            Step::Abandon(copy) => drop((copy < copies.len()).then(|| copies.remove(copy))),
+            Step::Sweep => region.sweep(50),
+            Step::Wait(ms) => now += ms,
+        }
+    }
+    prop_assert_eq!(region.shown(), model.shown());
+    // Nothing of the copies is left but the keys.
+    now += ABANDONED_MS;
+    (region.now, model.now) = (now, now);
+    prop_assert_eq!(region.command(0, &args("FLUSHALL")), Reply::OK);
+    region.sweep(1_000_000);
+    prop_assert_eq!(region.rows.len(), 1, "only the region's state is left");
+    let state = load_state(&region.rows, REGION).unwrap();
+    prop_assert_eq!(state.bytes(), 0);
+    prop_assert!(state.watches.is_empty());
+    Ok(())
 }
 
 /// Returns the commands that a copy asks for until it has its reply.
@@ -256,6 +310,44 @@ fn a_copy_reads_its_rows_once_and_small_keys_need_one_command() {
     assert_eq!(run(&mut region, "RENAME c b", &mut |_| {}), (1, Reply::error("ERR no such key")));
     region.command(0, &args("SET c v"));
     assert_eq!(run(&mut region, "RENAME c b", &mut |_| {}), (1, Reply::OK));
+}
+
+#[test]
+fn a_result_in_parts_reads_each_element_once_and_small_sets_need_one_command() {
+    let mut region = Region { now: 1, ..Region::default() };
+    for line in ["SADD a 400", "SADD b 200..600", "ZADD c 400", "SADD few 98", "SADD none 700..800"] {
+        region.command(0, &args(line));
+    }
+    let mut parts = |line: &str, reply: i64| {
+        let (count, answer) = run(&mut region, line, &mut |_| {});
+        assert_eq!(answer, Reply::Int(reply), "{line}");
+        count as i64 - 2
+    };
+    let in_steps = |elements: usize, rows: usize| elements.div_ceil(rows) as i64;
+    // A part looks at 90 elements.
+    assert!((401 * 2 / 90..=401 * 2 / 45).contains(&parts("SUNIONSTORE d a b", 601)));
+    let half = in_steps(401, 45);
+    assert_eq!(parts("SINTERSTORE d b a", 201), half);
+    assert_eq!(parts("SDIFFSTORE d a b", 200), half);
+    assert_eq!(parts("SINTERSTORE d a none", 0), in_steps(101, 45));
+    assert_eq!(parts("ZINTERSTORE d 2 a c WEIGHTS 1 2", 401), half);
+    assert_eq!(parts("ZRANGESTORE d c 100 -1", 301), in_steps(301, 90));
+    // As many keys as these are combined at once.
+    let (line, whole) = (format!("SUNIONSTORE d{}", " a".repeat(17)), -1);
+    assert_eq!(parts(&line, 401), whole);
+    for (line, reply) in [
+        ("SUNIONSTORE d few", 99),
+        ("SINTERSTORE d a few", 99),
+        ("SDIFFSTORE d few a", 0),
+        ("ZRANGESTORE d c 0 98", 99),
+        ("SDIFFSTORE d absent a", 0),
+    ] {
+        assert_eq!(parts(line, reply), whole, "{line}");
+    }
+    assert_eq!(
+        run(&mut region, "SUNIONSTORE d a c", &mut |_| {}).1,
+        Reply::error("WRONGTYPE Operation against a key holding the wrong kind of value")
+    );
 }
 
 #[test]

@@ -17,10 +17,11 @@ use tokio::task::JoinHandle;
 
 use crate::page::Page;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The collection, and its copy.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The collection, its copy, and a result of both.
 const KEY: &str = "steelyard-bench-collection";
 const COPY: &str = "steelyard-bench-copy";
+const RESULT: &str = "steelyard-bench-result";
 const PROBED: &str = "steelyard-bench-probe";
 /// Elements of one command of the load, and commands of one pipeline.
 const BATCH: u64 = 200;
@@ -79,8 +80,8 @@ struct Seen {
 /// Fails if the server refuses the load, or ends.
 pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
     let mut client = Connection::open(plan.server, PATIENCE).await.context("the server cannot be reached")?;
-    if client.call(&["EXISTS", KEY, COPY]).await? != Reply::Int(0) {
-        bail!("the server has keys of this bench, {KEY} and {COPY}: delete them first");
+    if client.call(&["EXISTS", KEY, COPY, RESULT]).await? != Reply::Int(0) {
+        bail!("the server has keys of this bench, {KEY}, {COPY} or {RESULT}: delete them first");
     }
     let mut report = Report { elements: plan.elements, steps: Vec::new() };
     for kind in &plan.kinds {
@@ -111,7 +112,7 @@ fn step(
 ) -> Step {
     Step {
         kind,
-        command: command.replace(KEY, "k").replace(COPY, "copy"),
+        command: command.replace(KEY, "k").replace(COPY, "copy").replace(RESULT, "result"),
         took_us: took.as_micros() as u64,
         longest_get_us: reader.longest.as_micros() as u64,
         longest_set_us: writer.longest.as_micros() as u64,
@@ -159,9 +160,23 @@ fn commands(kind: Kind, elements: u64) -> Vec<String> {
             format!("XRANGE {KEY} - +"),
         ],
     };
-    let whole =
-        [format!("DUMP {KEY}"), format!("COPY {KEY} {COPY}"), format!("DEL {COPY}"), format!("DEL {KEY}")];
-    parts.into_iter().chain(whole).collect()
+    let stored: Vec<String> = match kind {
+        Kind::Set => vec![
+            format!("SUNIONSTORE {RESULT} {KEY} {COPY}"),
+            format!("SINTERSTORE {RESULT} {KEY} {COPY}"),
+            format!("SDIFFSTORE {RESULT} {KEY} {COPY}"),
+        ],
+        Kind::Zset => vec![
+            format!("ZUNIONSTORE {RESULT} 2 {KEY} {COPY}"),
+            format!("ZINTERSTORE {RESULT} 2 {KEY} {COPY}"),
+            format!("ZDIFFSTORE {RESULT} 2 {KEY} {COPY}"),
+            format!("ZRANGESTORE {RESULT} {KEY} 0 -1"),
+        ],
+        Kind::Hash | Kind::List | Kind::Stream => Vec::new(),
+    };
+    let copied = [format!("DUMP {KEY}"), format!("COPY {KEY} {COPY}")];
+    let deleted = [format!("DEL {COPY} {RESULT}"), format!("DEL {KEY}")];
+    parts.into_iter().chain(copied).chain(stored).chain(deleted).collect()
 }
 
 async fn load(client: &mut Connection, kind: Kind, elements: u64) -> anyhow::Result<()> {

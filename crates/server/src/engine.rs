@@ -215,10 +215,11 @@ impl Engine {
         Some((answers, counts))
     }
 
-    /// Returns true unless RAM knows that the source of a `COPY`, `RENAME` or `MOVE` is small.
+    /// Returns true unless RAM knows that the sources of a command that may be executed in parts
+    /// are small.
     pub fn may_copy_much(&self, item: &Item, elements: u32) -> bool {
         let rows = OneMoment::new(self.rows.in_ram());
-        let is_large = command::copying::has_large_source(&item.args, item.db, &rows, elements);
+        let is_large = command::copying::has_large_source(item.spec, &item.args, item.db, &rows, elements);
         is_large.unwrap_or(true) || rows.missed.get()
     }
 

@@ -240,6 +240,11 @@ impl<'a> Txn<'a> {
         self.held.has_room(bytes)
     }
 
+    /// Returns the maximum of the bytes that are held.
+    pub fn held_max(&self) -> u64 {
+        self.held.limit.bytes
+    }
+
     /// Returns the limit if more is held.
     pub fn holds_too_much(&self) -> Option<u64> {
         self.held.is_too_much().then_some(self.held.limit.bytes)

@@ -6,7 +6,6 @@ use storage::{KeyRef, Meta, StorageError, Value};
 
 use crate::elements::{all_elements, replace};
 use crate::error_messages;
-use crate::events;
 use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key, Limits};
 use crate::lists;
 use crate::number::database_index;
@@ -34,21 +33,24 @@ pub(crate) fn move_key(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult
     move_with(args, exec, &mut None)
 }
 
-/// Executes one of these commands with rows that were copied already, and records its events.
+/// Executes one of these commands with rows that were copied already.
 pub(crate) fn with_copy(
     (spec, args): (&'static CommandSpec, &[Bytes]),
     exec: &mut Exec<'_, '_>,
     copied: &mut Copied,
 ) -> CommandResult {
-    let reply = match spec.name {
+    match spec.name {
         "rename" => rename_with(args, exec, copied),
         "renamenx" => renamenx_with(args, exec, copied),
         "copy" => copy_with(args, exec, copied),
         "move" => move_with(args, exec, copied),
         _ => Err(StorageError::Corrupt("a copy in a log entry has no command".into()).into()),
-    };
-    events::conclude(Some(spec), args, exec);
-    reply
+    }
+}
+
+/// Returns true for the names of these commands.
+pub(crate) fn is_of(name: &str) -> bool {
+    matches!(name, "rename" | "renamenx" | "copy" | "move")
 }
 
 /// The keys of one of these commands.

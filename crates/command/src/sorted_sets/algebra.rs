@@ -5,18 +5,20 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 use resp::Reply;
+use storage::Meta;
 
 use super::score::score;
 use super::{decode_score, replace, reply, Member};
+use crate::copying::PART_BYTES;
 use crate::elements::{element_row, visit_in_batches};
 use crate::error_messages;
-use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key};
+use crate::exec::{fail, held_bytes, Collection, CollectionKind, CommandResult, Exec, Key};
 use crate::number::{integer, integer_or};
 
 const NOT_A_LIMIT: &str = "ERR LIMIT can't be negative";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operation {
+pub(crate) enum Operation {
     Union,
     Intersection,
     Difference,
@@ -59,21 +61,27 @@ enum Use {
 }
 
 /// One of the sets that a command combines.
-struct Source<'k> {
+pub(crate) struct Source<'k> {
+    pub key: Key<'k>,
     /// `None` if the key does not exist.
-    set: Option<(Key<'k>, Collection)>,
-    weight: f64,
+    pub set: Option<Collection>,
+    pub weight: f64,
 }
 
-impl Source<'_> {
-    fn len(&self) -> u64 {
-        self.set.as_ref().map_or(0, |(_, set)| set.len)
+impl<'k> Source<'k> {
+    /// Returns a set that has no weight.
+    pub fn unweighted(key: Key<'k>, set: Option<Collection>) -> Source<'k> {
+        Source { key, set, weight: 1.0 }
+    }
+
+    pub fn len(&self) -> u64 {
+        self.set.map_or(0, |set| set.len)
     }
 
     /// Returns the score of a member before weighting.
     fn score(&self, exec: &Exec<'_, '_>, name: &[u8]) -> CommandResult<Option<f64>> {
-        let Some((key, set)) = &self.set else { return Ok(None) };
-        let value = exec.txn.get(&element_row(key, set.generation, name))?;
+        let Some(set) = self.set else { return Ok(None) };
+        let value = exec.txn.get(&element_row(&self.key, set.generation, name))?;
         value.map(|value| score_in(set.kind, &value)).transpose()
     }
 
@@ -82,8 +90,45 @@ impl Source<'_> {
         exec: &Exec<'_, '_>,
         mut visit: impl FnMut(Bytes, f64) -> CommandResult<ControlFlow<()>>,
     ) -> CommandResult<()> {
-        let Some((key, set)) = &self.set else { return Ok(()) };
+        let Some(set) = self.set else { return Ok(()) };
+        let key = &self.key;
         visit_in_batches(exec, key, set.generation, |name, value| visit(name, score_in(set.kind, &value)?))
+    }
+
+    /// Returns up to so many members from a sub-key on, for which the entry has room: their
+    /// sub-keys, and their scores before weighting. `next` becomes the next sub-key, if there is
+    /// one and it is less.
+    pub fn read(
+        &self,
+        exec: &Exec<'_, '_>,
+        (first, rows): (&[u8], usize),
+        next: &mut Option<Bytes>,
+    ) -> CommandResult<Vec<(Bytes, f64)>> {
+        let mut read = Vec::new();
+        let Some(set) = self.set else { return Ok(read) };
+        let (mut bytes, mut damage) = (0, None);
+        let start = self.key.element_row(set.generation, first);
+        let (begin, end) = self.key.element_range(set.generation);
+        exec.txn.scan(&start, &end, &mut |row, value| {
+            let subkey = &row[begin.len()..];
+            let is_full = read.len() == rows || bytes >= PART_BYTES;
+            if is_full || !exec.find_room(held_bytes(1, subkey.len())) {
+                if next.as_ref().is_none_or(|next| subkey < &next[..]) {
+                    *next = Some(Bytes::copy_from_slice(subkey));
+                }
+                return ControlFlow::Break(());
+            }
+            bytes += subkey.len();
+            match score_in(set.kind, value) {
+                Ok(score) => read.push((Bytes::copy_from_slice(subkey), score)),
+                Err(error) => damage = Some(error),
+            }
+            if damage.is_some() {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        damage.map_or(Ok(read), Err)
     }
 }
 
@@ -95,12 +140,67 @@ fn score_in(kind: CollectionKind, value: &[u8]) -> CommandResult<f64> {
 }
 
 /// A parsed command.
-struct Request<'k> {
-    sources: Vec<Source<'k>>,
+pub(crate) struct Request<'k> {
+    pub sources: Vec<Source<'k>>,
     aggregate: Aggregate,
     with_scores: bool,
     /// Maximum number of members to count, or 0.
     limit: u64,
+}
+
+impl<'k> Request<'k> {
+    /// Returns a request of sets without scores.
+    pub fn unweighted(sources: Vec<Source<'k>>) -> Request<'k> {
+        Request { sources, aggregate: Aggregate::Sum, with_scores: false, limit: 0 }
+    }
+
+    /// Returns the score that a member of the first set has in the intersection or difference with
+    /// the others; `None` if it is not in it.
+    pub fn score(
+        &self,
+        exec: &Exec<'_, '_>,
+        operation: Operation,
+        others: &[Source<'_>],
+        (name, score): (&[u8], f64),
+    ) -> CommandResult<Option<f64>> {
+        if operation == Operation::Difference {
+            for other in others {
+                if other.score(exec, name)?.is_some() {
+                    return Ok(None);
+                }
+            }
+            return Ok(Some(score));
+        }
+        let mut total = not_nan(self.sources.first().map_or(1.0, |first| first.weight) * score);
+        for other in others {
+            let Some(score) = other.score(exec, name)? else { return Ok(None) };
+            total = self.aggregate.of(total, other.weight * score);
+        }
+        Ok(Some(total))
+    }
+
+    /// Adds the score of a source's member to its score in a union. Returns true if it is new.
+    pub fn add<N: Ord>(&self, source: &Source<'_>, place: Entry<'_, N, f64>, score: f64) -> bool {
+        let score = not_nan(source.weight * score);
+        match place {
+            Entry::Occupied(mut total) => {
+                let combined = self.aggregate.of(*total.get(), score);
+                total.insert(combined);
+                false
+            }
+            Entry::Vacant(place) => {
+                place.insert(score);
+                true
+            }
+        }
+    }
+}
+
+/// Finds a key of a command.
+pub(crate) type Find<'f> = &'f dyn Fn(&mut Exec<'_, '_>, &Key<'_>) -> CommandResult<Option<Meta>>;
+
+fn find(exec: &mut Exec<'_, '_>, key: &Key<'_>) -> CommandResult<Option<Meta>> {
+    exec.reading(|exec| exec.find(key))
 }
 
 /// Parses the arguments from the number of keys on, and finds the sets.
@@ -109,6 +209,7 @@ fn parse<'k>(
     exec: &mut Exec<'_, '_>,
     name: &str,
     (operation, result): (Operation, Use),
+    find: Find<'_>,
 ) -> CommandResult<Request<'k>> {
     let count = integer(&args[0])?;
     if count < 1 {
@@ -119,18 +220,16 @@ fn parse<'k>(
     let mut sources = Vec::with_capacity(keys.len());
     for key in keys {
         let key = exec.key(key);
-        let set = match exec.reading(|exec| exec.find(&key))? {
+        let set = match find(exec, &key)? {
             None => None,
             Some(meta) => match Collection::of(&meta) {
-                Some(set) if matches!(set.kind, CollectionKind::SortedSet | CollectionKind::Set) => {
-                    Some((key, set))
-                }
+                Some(set) if matches!(set.kind, CollectionKind::SortedSet | CollectionKind::Set) => Some(set),
                 _ => return fail(error_messages::WRONG_TYPE),
             },
         };
-        sources.push(Source { set, weight: 1.0 });
+        sources.push(Source::unweighted(key, set));
     }
-    let mut request = Request { sources, aggregate: Aggregate::Sum, with_scores: false, limit: 0 };
+    let mut request = Request::unweighted(sources);
     let has_weights = operation != Operation::Difference && result != Use::Count;
     while let [word, rest @ ..] = options {
         let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
@@ -181,12 +280,10 @@ fn intersect(
 ) -> CommandResult<()> {
     let Some((first, others)) = request.sources.split_first() else { return Ok(()) };
     first.visit(exec, |name, score| {
-        let mut total = not_nan(first.weight * score);
-        for other in others {
-            let Some(score) = other.score(exec, &name)? else { return Ok(ControlFlow::Continue(())) };
-            total = request.aggregate.of(total, other.weight * score);
+        match request.score(exec, Operation::Intersection, others, (&name, score))? {
+            Some(score) => Ok(visit(Member { score, name })),
+            None => Ok(ControlFlow::Continue(())),
         }
-        Ok(visit(Member { score: total, name }))
     })
 }
 
@@ -194,16 +291,9 @@ fn unite(exec: &Exec<'_, '_>, request: &Request<'_>) -> CommandResult<BTreeMap<B
     let mut scores: BTreeMap<Bytes, f64> = BTreeMap::new();
     for source in &request.sources {
         source.visit(exec, |name, score| {
-            let score = not_nan(source.weight * score);
-            match scores.entry(name) {
-                Entry::Occupied(mut total) => {
-                    let combined = request.aggregate.of(*total.get(), score);
-                    total.insert(combined);
-                }
-                Entry::Vacant(place) => {
-                    exec.hold(2, place.key().len())?;
-                    place.insert(score);
-                }
+            let bytes = name.len();
+            if request.add(source, scores.entry(name), score) {
+                exec.hold(2, bytes)?;
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -217,13 +307,10 @@ fn subtract(exec: &Exec<'_, '_>, request: &Request<'_>) -> CommandResult<Vec<Mem
     let mut members = Vec::new();
     let Some((first, others)) = request.sources.split_first() else { return Ok(members) };
     first.visit(exec, |name, score| {
-        for other in others {
-            if other.score(exec, &name)?.is_some() {
-                return Ok(ControlFlow::Continue(()));
-            }
+        if let Some(score) = request.score(exec, Operation::Difference, others, (&name, score))? {
+            exec.hold(2, name.len())?;
+            members.push(Member { score, name });
         }
-        exec.hold(2, name.len())?;
-        members.push(Member { score, name });
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(members)
@@ -252,17 +339,39 @@ fn combine(exec: &Exec<'_, '_>, request: &Request<'_>, operation: Operation) -> 
 }
 
 fn answer(args: &[Bytes], exec: &mut Exec<'_, '_>, name: &str, operation: Operation) -> CommandResult {
-    let request = parse(&args[1..], exec, name, (operation, Use::Reply))?;
+    let request = parse(&args[1..], exec, name, (operation, Use::Reply), &find)?;
     let members = combine(exec, &request, operation)?;
     Ok(reply(exec, members, request.with_scores))
 }
 
 fn store(args: &[Bytes], exec: &mut Exec<'_, '_>, name: &str, operation: Operation) -> CommandResult {
-    let request = parse(&args[2..], exec, name, (operation, Use::Store))?;
+    let request = parse(&args[2..], exec, name, (operation, Use::Store), &find)?;
     let members = combine(exec, &request, operation)?;
     let key = exec.key(&args[1]);
     replace(exec, &key, None, &members)?;
     Ok(Reply::Int(members.len() as i64))
+}
+
+/// Returns the operation of a command that stores its result, with its sets; `None` for other
+/// commands. Look-ups of the keys are not counted.
+pub(crate) fn stored<'k>(
+    name: &str,
+    args: &'k [Bytes],
+    exec: &mut Exec<'_, '_>,
+) -> CommandResult<Option<(Operation, Request<'k>)>> {
+    let operation = match name {
+        "zunionstore" => Operation::Union,
+        "zinterstore" => Operation::Intersection,
+        "zdiffstore" => Operation::Difference,
+        _ => return Ok(None),
+    };
+    let request = parse(&args[2..], exec, name, (operation, Use::Store), &peek)?;
+    Ok(Some((operation, request)))
+}
+
+/// Looks up a key without a trace.
+pub(crate) fn peek(exec: &mut Exec<'_, '_>, key: &Key<'_>) -> CommandResult<Option<Meta>> {
+    exec.uncounted(|exec| exec.peek(key))
 }
 
 pub(crate) fn zunion(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -290,7 +399,7 @@ pub(crate) fn zdiffstore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResu
 }
 
 pub(crate) fn zintercard(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    let request = parse(&args[1..], exec, "zintercard", (Operation::Intersection, Use::Count))?;
+    let request = parse(&args[1..], exec, "zintercard", (Operation::Intersection, Use::Count), &find)?;
     let mut found = 0u64;
     intersect(exec, &request, |_| {
         found += 1;

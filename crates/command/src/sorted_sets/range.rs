@@ -8,11 +8,12 @@
 use bytes::Bytes;
 use resp::Reply;
 
+use super::algebra::peek;
 use super::score::bound;
 use super::{members, replace, reply, split_item, tree};
 use crate::counted_tree::{Direction, Tree};
 use crate::error_messages;
-use crate::exec::{fail, Collection, CommandResult, Exec};
+use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key};
 use crate::number::integer;
 use crate::ranked::rank_interval;
 
@@ -262,6 +263,28 @@ pub(crate) fn zrangestore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRes
     }
     replace(exec, &to, None, &found)?;
     Ok(Reply::Int(found.len() as i64))
+}
+
+/// Returns the source of a `ZRANGESTORE`, its set, the rank of the first member to store, and the
+/// number of them; `None` if there is no set. The look-up is not counted.
+pub(crate) fn stored<'k>(
+    args: &'k [Bytes],
+    exec: &mut Exec<'_, '_>,
+) -> CommandResult<Option<(Key<'k>, Collection, (u64, u64))>> {
+    let query = Query::parse(&args[3..], Form { by: None, direction: None, is_stored: true })?;
+    let from = exec.key(&args[2]);
+    let set = match peek(exec, &from)?.as_ref().map(Collection::of) {
+        None => return Ok(None),
+        Some(Some(set)) if set.kind == CollectionKind::SortedSet => set,
+        Some(_) => return fail(error_messages::WRONG_TYPE),
+    };
+    let (skipped, count) = query.part(exec, &tree(&from, set), set.len)?;
+    let count = count.min(set.len.saturating_sub(skipped));
+    let first = match query.direction {
+        Direction::Forward => skipped,
+        Direction::Backward => set.len.saturating_sub(skipped).saturating_sub(count),
+    };
+    Ok(Some((from, set, (first, count))))
 }
 
 pub(crate) fn zcount(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

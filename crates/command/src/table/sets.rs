@@ -135,6 +135,7 @@ pub(super) static COMMANDS: [CommandSpec; 17] = [
         flags::WRITE | flags::DENYOOM,
         Handler::Keyspace(algebra::sinterstore),
     )
+    .may_be_in_parts()
     .keys(&[
         KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "update"] },
         KeySpec { first: 2, last: -1, step: 1, flags: &["RO", "access"] },
@@ -166,6 +167,7 @@ pub(super) static COMMANDS: [CommandSpec; 17] = [
         flags::WRITE | flags::DENYOOM,
         Handler::Keyspace(algebra::sunionstore),
     )
+    .may_be_in_parts()
     .keys(&[
         KeySpec { first: 1, last: 0, step: 1, flags: &["OW", "update"] },
         KeySpec { first: 2, last: -1, step: 1, flags: &["RO", "access"] },
@@ -192,6 +194,7 @@ pub(super) static COMMANDS: [CommandSpec; 17] = [
             "key [key ...]",
         ),
     CommandSpec::new("sdiffstore", -3, flags::WRITE | flags::DENYOOM, Handler::Keyspace(algebra::sdiffstore))
+        .may_be_in_parts()
         .keys(&[
             KeySpec { first: 1, last: 0, step: 1, flags: &["OW", "update"] },
             KeySpec { first: 2, last: -1, step: 1, flags: &["RO", "access"] },

@@ -147,7 +147,8 @@ pub(super) static COMMANDS: [CommandSpec; 35] = [
             "key start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
         ),
     CommandSpec::new("zrangestore", -5, flags::WRITE | flags::DENYOOM, Handler::Keyspace(range::zrangestore))
-        .keys(&[
+        .may_be_in_parts()
+    .keys(&[
             KeySpec { first: 1, last: 0, step: 1, flags: &["OW", "update"] },
             KeySpec { first: 2, last: 0, step: 1, flags: &["RO", "access"] },
         ])
@@ -335,6 +336,7 @@ pub(super) static COMMANDS: [CommandSpec; 35] = [
         flags::WRITE | flags::DENYOOM | flags::MOVABLEKEYS,
         Handler::Keyspace(algebra::zinterstore),
     )
+    .may_be_in_parts()
     .keys(&[
         KeySpec { first: 1, last: 0, step: 1, flags: &["OW", "update"] },
         KeySpec { first: 3, last: KeySpec::COUNTED, step: 1, flags: &["RO", "access"] },
@@ -368,6 +370,7 @@ pub(super) static COMMANDS: [CommandSpec; 35] = [
         flags::WRITE | flags::DENYOOM | flags::MOVABLEKEYS,
         Handler::Keyspace(algebra::zunionstore),
     )
+    .may_be_in_parts()
     .keys(&[
         KeySpec { first: 1, last: 0, step: 1, flags: &["OW", "update"] },
         KeySpec { first: 3, last: KeySpec::COUNTED, step: 1, flags: &["RO", "access"] },
@@ -399,6 +402,7 @@ pub(super) static COMMANDS: [CommandSpec; 35] = [
         flags::WRITE | flags::DENYOOM | flags::MOVABLEKEYS,
         Handler::Keyspace(algebra::zdiffstore),
     )
+    .may_be_in_parts()
     .keys(&[
         KeySpec { first: 1, last: 0, step: 1, flags: &["OW", "update"] },
         KeySpec { first: 3, last: KeySpec::COUNTED, step: 1, flags: &["RO", "access"] },

@@ -69,7 +69,8 @@ pub trait Host {
 
     fn route(&mut self, context: &Context, item: &Item) -> Route<Self::Region>;
 
-    /// Returns true if a `COPY`, `RENAME` or `MOVE` may have a source that is copied in parts.
+    /// Returns true if a `COPY`, `RENAME`, `SUNIONSTORE` or the like may have to be executed in
+    /// parts.
     fn may_copy_much(&self, _item: &Item) -> bool {
         false
     }

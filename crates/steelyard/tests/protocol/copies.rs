@@ -81,3 +81,46 @@ fn a_pause_of_writes_also_holds_a_copy_that_has_begun() {
     assert_eq!(length(&mut client, "g"), Reply::Int(ELEMENTS as i64));
     assert_eq!(length(&mut client, "h"), Reply::Int(0));
 }
+
+#[test]
+fn results_of_large_sets_are_stored_in_parts() {
+    let server = servers::steelyard(&[]);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    let mut add = |name: &str, key: &str, range: std::ops::Range<usize>| {
+        let elements = range.flat_map(|number| match name {
+            "SADD" => vec![format!("m{number}")],
+            _ => vec![(number % 100).to_string(), format!("m{number}")],
+        });
+        let args: Vec<String> = [name, key].map(String::from).into_iter().chain(elements).collect();
+        client.call(&args).unwrap();
+    };
+    add("SADD", "a", 0..30_000);
+    add("SADD", "b", 10_000..40_000);
+    add("ZADD", "z", 20_000..50_000);
+    for (line, count) in [
+        ("SUNIONSTORE new a b", 40_000),
+        ("SINTERSTORE new a b", 20_000),
+        ("SDIFFSTORE new a b", 10_000),
+        ("ZUNIONSTORE new 3 a b z WEIGHTS 1 1 0.5", 50_000),
+        ("ZINTERSTORE new 2 b z AGGREGATE MAX", 20_000),
+        ("ZDIFFSTORE new 2 z a", 20_000),
+        ("ZRANGESTORE new z 5000 -1", 25_000),
+        ("SUNIONSTORE a a b", 40_000),
+    ] {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(other.call(&words).unwrap(), Reply::Int(count), "{line}");
+        let counts = if words[0].starts_with('Z') { "ZCARD" } else { "SCARD" };
+        assert_eq!(other.call(&[counts, words[1]]).unwrap(), Reply::Int(count), "{line}");
+    }
+    // 300 members have each score.
+    assert_eq!(
+        other.call(&["ZRANGE", "new", "0", "0", "WITHSCORES"]).unwrap(),
+        Reply::Array(vec![Reply::bulk("m40016"), Reply::bulk("16"),])
+    );
+    assert_eq!(
+        other.call(&["SUNIONSTORE", "a", "z", "b"]).unwrap(),
+        Reply::error("WRONGTYPE Operation against a key holding the wrong kind of value")
+    );
+    assert_eq!(other.call(&["SINTERSTORE", "a", "b", "absent"]).unwrap(), Reply::Int(0));
+    assert_eq!(other.call(&["EXISTS", "a"]).unwrap(), Reply::Int(0));
+}
