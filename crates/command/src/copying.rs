@@ -142,6 +142,11 @@ struct Ticket {
 impl Ticket {
     const LEN: usize = 8 + 4;
 
+    /// Returns the generation under which the members of a result are in order of their scores.
+    fn sorted(&self) -> u64 {
+        self.generation.wrapping_add(1)
+    }
+
     fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(Ticket::LEN);
         out.put_u64(self.generation);
@@ -189,7 +194,7 @@ impl Spared {
     /// Decodes the value of a garbage row; `None` if it is that of another one.
     pub fn decode(mut bytes: &[u8]) -> Option<Spared> {
         let watches = bytes.len().checked_sub(Spared::HEADER_LEN)?;
-        if watches == 0 || watches % Spared::WATCH_LEN != 0 || bytes.get_u8() != Spared::MARK {
+        if watches % Spared::WATCH_LEN != 0 || bytes.get_u8() != Spared::MARK {
             return None;
         }
         let (until_ms, len) = (bytes.get_u64(), bytes.get_u64());
@@ -273,6 +278,11 @@ impl<'k> Work<'k> {
         })
     }
 
+    /// Returns true if the members of the result are put in order of their scores.
+    fn sorts(&self) -> bool {
+        matches!(self, Work::Result(result) if result.sorts())
+    }
+
     /// Returns the place where the first part begins.
     fn first_place(&self) -> Bytes {
         match self {
@@ -314,7 +324,11 @@ fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         work.sources().into_iter().map(|source| (source, state.watches.add(source, number, now_ms)));
     let spared = Spared { until_ms: now_ms.saturating_add(SPARED_MS), len: 0, watches: watches.collect() };
     let ticket = Ticket { generation: state.take_generation(), rows };
-    exec.txn.put(to.garbage_row(ticket.generation), spared.encode());
+    if work.sorts() {
+        let next = state.take_generation();
+        debug_assert_eq!(next, ticket.sorted(), "generations are consecutive");
+    }
+    spare(exec, &to, &ticket, (&work, &spared));
     Ok(Reply::Array(vec![Reply::Bulk(ticket.encode()), Reply::Bulk(work.first_place())]))
 }
 
@@ -352,7 +366,26 @@ fn abandon(exec: &mut Exec<'_, '_>, to: &Key<'_>, ticket: &Ticket) -> CommandRes
         spared.release(&mut exec.txn.state_mut().watches);
         exec.leave_generation(to, ticket.generation);
     }
+    leave_sorted(exec, to, ticket)
+}
+
+/// Leaves the members that were written in order of scores to the sweep, if there are any.
+fn leave_sorted(exec: &mut Exec<'_, '_>, to: &Key<'_>, ticket: &Ticket) -> CommandResult<()> {
+    let garbage = exec.txn.get(&to.garbage_row(ticket.sorted()))?;
+    if garbage.is_some_and(|value| Spared::decode(&value).is_some()) {
+        exec.leave_generation(to, ticket.sorted());
+    }
     Ok(())
+}
+
+/// Spares a copy, and what it has written in order of scores.
+fn spare(exec: &mut Exec<'_, '_>, to: &Key<'_>, ticket: &Ticket, (work, spared): (&Work<'_>, &Spared)) {
+    exec.txn.put(to.garbage_row(ticket.generation), spared.encode());
+    if work.sorts() {
+        // The watches are released with the copy itself.
+        let sorted = Spared { until_ms: spared.until_ms, len: 0, watches: Vec::new() };
+        exec.txn.put(to.garbage_row(ticket.sorted()), sorted.encode());
+    }
 }
 
 /// Copies the next rows.
@@ -367,7 +400,7 @@ fn part(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         Work::Copy(ends, source) => copy_rows(exec, (&ends.from, source.generation), &to, &ticket, &args[2])?,
         Work::Result(result) => {
             let begun = Begun { place: &args[2], len: spared.len };
-            let (next, len) = result.part(exec, (ticket.generation, ticket.rows), begun)?;
+            let (next, len) = result.part(exec, &ticket, begun)?;
             spared.len = len;
             next
         }
@@ -377,7 +410,7 @@ fn part(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         return fail(error_messages::holds_too_much(exec.txn.held_max()));
     }
     spared.until_ms = exec.now_ms.saturating_add(SPARED_MS);
-    exec.txn.put(to.garbage_row(ticket.generation), spared.encode());
+    spare(exec, &to, &ticket, (&work, &spared));
     Ok(Reply::Array(next.map(Reply::Bulk).into_iter().collect()))
 }
 
@@ -401,6 +434,7 @@ fn end(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     if takes {
         spared.release(&mut exec.txn.state_mut().watches);
         exec.txn.delete(to.garbage_row(ticket.generation));
+        leave_sorted(exec, &to, &ticket)?;
     } else {
         // The command has not stored it.
         abandon(exec, &to, &ticket)?;

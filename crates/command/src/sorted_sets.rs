@@ -19,7 +19,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use resp::{double_text, Reply};
 use storage::{KeyRef, StorageError};
 
-use crate::counted_tree::{Direction, Place, SeparatorFn, Sought, Tree, Writing};
+use crate::counted_tree::{Direction, Place, SeparatorFn, Sought, Tree, Writing, ROOT};
 use crate::elements::{element_row, scan, visit_elements, LOOKED_AT_MAX};
 use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key, HELD_ROW};
 use crate::keys::scan::{parse_cursor, scan_reply, ScanOptions};
@@ -254,11 +254,11 @@ impl<'k> Changing<'k> {
 }
 
 /// Returns the score that is stored: a negative zero becomes zero, as in Redis's small sorted sets.
-fn stored(score: f64) -> f64 {
+pub(crate) fn stored(score: f64) -> f64 {
     score + 0.0
 }
 
-fn score_value(score: f64) -> Bytes {
+pub(crate) fn score_value(score: f64) -> Bytes {
     Bytes::copy_from_slice(&score.to_be_bytes())
 }
 
@@ -287,28 +287,33 @@ pub(crate) fn replace(
     Ok(())
 }
 
-/// Adds members, which are in order, to a sorted set that no meta row names. Only those that are
-/// there already may be behind them, `len` of them.
-pub(crate) fn add_unseen(
+/// Appends members, which are in order, to the tree of a sorted set that no meta row names.
+pub(crate) fn append_unseen(
     exec: &mut Exec<'_, '_>,
     key: &KeyRef<'_>,
-    (generation, len): (u64, u64),
+    generation: u64,
     members: &[Member],
 ) -> CommandResult<()> {
-    let mut tree = match (len, members) {
-        (_, []) => return Ok(()),
-        (0, _) => Tree::create(key, generation, separator),
-        _ => Tree::open(key, generation, separator),
+    if members.is_empty() {
+        return Ok(());
+    }
+    let mut tree = match exec.txn.get(&key.node_row(generation, ROOT))? {
+        None => Tree::create(key, generation, separator),
+        Some(_) => Tree::open(key, generation, separator),
     };
     for member in members {
-        let score = stored(member.score);
-        let is_before = |item: &[u8]| compare(split_item(item), (score, &member.name)).is_le();
-        tree.insert(exec, Place::Behind(&is_before), Member::item(score, &member.name))?;
-        let row = element_row(key, generation, &member.name);
-        exec.put_unseen(key, row, None, score_value(score));
+        tree.insert(exec, Place::Last, Member::item(stored(member.score), &member.name))?;
     }
     tree.flush_unseen(exec);
     Ok(())
+}
+
+/// Writes the rows of members of a sorted set that no meta row names.
+pub(crate) fn put_unseen(exec: &mut Exec<'_, '_>, key: &KeyRef<'_>, generation: u64, members: &[Member]) {
+    for member in members {
+        let row = element_row(key, generation, &member.name);
+        exec.put_unseen(key, row, None, score_value(stored(member.score)));
+    }
 }
 
 /// Removes the members with these ranks, at least one. If few members of many remain, they are

@@ -330,7 +330,11 @@ fn a_result_in_parts_reads_each_element_once_and_small_sets_need_one_command() {
     assert_eq!(parts("SINTERSTORE d b a", 201), half);
     assert_eq!(parts("SDIFFSTORE d a b", 200), half);
     assert_eq!(parts("SINTERSTORE d a none", 0), in_steps(101, 45));
-    assert_eq!(parts("ZINTERSTORE d 2 a c WEIGHTS 1 2", 401), half);
+    assert_eq!(
+        parts("ZINTERSTORE d 2 a c WEIGHTS 1 2", 401),
+        half + in_steps(401, 90),
+        "and those that append to the tree"
+    );
     assert_eq!(parts("ZRANGESTORE d c 100 -1", 301), in_steps(301, 90));
     // As many keys as these are combined at once.
     let (line, whole) = (format!("SUNIONSTORE d{}", " a".repeat(17)), -1);

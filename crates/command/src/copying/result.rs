@@ -3,7 +3,17 @@
 //!
 //! Rows of elements have the same order in all sets, that of the hashes of their names. So a part
 //! takes the next elements of each source in this order, and its result depends on no other
-//! elements. Members of a sorted set also get into its tree, which has another order.
+//! elements.
+//!
+//! The tree of a sorted set has another order, and insertions all over it would write most of its
+//! nodes in each part. So the first parts also write the members with their scores as rows of a
+//! second generation, whose order is that of the tree, and later parts append them to it:
+//!
+//! ```text
+//! place of a part   empty, or 0u8 | sub-key of the next element     of the sources
+//!                   1u8 | sub-key of the next row                   of the second generation
+//! its sub-keys      score, whose bytes have the order of scores, u64 | name
+//! ```
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,15 +22,17 @@ use bytes::Bytes;
 use resp::Reply;
 use storage::{packed, KeyRef, StorageError};
 
-use super::{PART_BYTES, SOURCES_MAX};
+use super::{Ticket, PART_BYTES, SOURCES_MAX};
 use crate::elements::{element_row, replace, visit_elements, NAME_HASH_LEN};
 use crate::exec::{held_bytes, Collection, CollectionKind, CommandResult, Exec, Key, HELD_ROW};
 use crate::sets;
 use crate::sorted_sets::algebra::{self, Operation, Request};
 use crate::sorted_sets::{self, range, Member};
 
-/// Bytes for which a member's place in a tree counts: those of a node, which it changes.
-const TREE_BYTES: usize = 2048;
+/// The first byte of a place in the sources, and of one in the second generation.
+const COMBINED: u8 = 0;
+const SORTED: u8 = 1;
+const SIGN: u64 = 1 << 63;
 
 /// A result to store under the first key of the command.
 pub(super) struct Stored<'k> {
@@ -90,19 +102,37 @@ impl<'k> Stored<'k> {
         }
     }
 
+    /// Returns true if members are put in order of their scores.
+    pub fn sorts(&self) -> bool {
+        matches!(self.of, Of::Combination(..)) && self.kind == CollectionKind::SortedSet
+    }
+
     /// Stores the next elements under a generation that no meta row names. Returns the place where
     /// the next part begins, if any are left, and the number of elements stored so far.
-    pub fn part(
+    pub(super) fn part(
         &self,
         exec: &mut Exec<'_, '_>,
-        (generation, rows): (u64, u32),
+        ticket: &Ticket,
         begun: Begun<'_>,
     ) -> CommandResult<(Option<Bytes>, u64)> {
+        let (generation, rows) = (ticket.generation, ticket.rows);
         match &self.of {
-            Of::Combination(operation, request) => {
-                let (found, next) = combine(exec, request, *operation, (begun.place, rows))?;
-                self.store_combined(exec, generation, begun.len, (found, next))
-            }
+            Of::Combination(operation, request) => match begun.place.split_first() {
+                Some((&SORTED, first)) => {
+                    let next = self.append_sorted(exec, ticket, first)?;
+                    Ok((next.map(|next| place(SORTED, &next)), begun.len))
+                }
+                first => {
+                    let first = first.map_or(&[][..], |(_, first)| first);
+                    let (found, next) = combine(exec, request, *operation, (first, rows))?;
+                    let (next, len) = self.store_combined(exec, ticket, begun.len, (found, next))?;
+                    let next = match next {
+                        None if self.sorts() && len > 0 => Some(place(SORTED, &[])),
+                        next => next.map(|next| place(COMBINED, &next)),
+                    };
+                    Ok((next, len))
+                }
+            },
             Of::Range(from, set, (first, count)) => {
                 let (mut part, mut bytes) = (Vec::new(), 0);
                 let left = count.saturating_sub(begun.len).min(u64::from(rows));
@@ -110,7 +140,7 @@ impl<'k> Stored<'k> {
                 sorted_sets::visit_members(exec, from, *set, first + begun.len, &mut |member| {
                     is_short = false;
                     let is_full = part.len() as u64 == left || bytes >= PART_BYTES;
-                    if is_full || !exec.find_room(stored_bytes(&member.name, TREE_BYTES)) {
+                    if is_full || !exec.find_room(stored_bytes(&member.name)) {
                         return ControlFlow::Break(());
                     }
                     bytes += member.name.len();
@@ -121,7 +151,8 @@ impl<'k> Stored<'k> {
                     return Err(StorageError::Corrupt("a sorted set has too few members".into()).into());
                 }
                 let len = begun.len + part.len() as u64;
-                sorted_sets::add_unseen(exec, &self.to, (generation, begun.len), &part)?;
+                sorted_sets::append_unseen(exec, &self.to, generation, &part)?;
+                sorted_sets::put_unseen(exec, &self.to, generation, &part);
                 Ok(((len < *count).then(|| Bytes::copy_from_slice(&len.to_be_bytes())), len))
             }
         }
@@ -130,30 +161,55 @@ impl<'k> Stored<'k> {
     fn store_combined(
         &self,
         exec: &mut Exec<'_, '_>,
-        generation: u64,
-        len: u64,
-        (found, mut next): (Vec<(Bytes, f64)>, Option<Bytes>),
+        ticket: &Ticket,
+        mut len: u64,
+        (found, mut next): Combined,
     ) -> CommandResult<(Option<Bytes>, u64)> {
-        let tree = if self.kind == CollectionKind::SortedSet { TREE_BYTES } else { 0 };
-        let mut members = Vec::with_capacity(found.len());
         for (subkey, score) in found {
-            if !exec.find_room(stored_bytes(&subkey[NAME_HASH_LEN..], tree)) {
+            let name = &subkey[NAME_HASH_LEN..];
+            if !exec.find_room(stored_bytes(name)) {
                 next = Some(subkey);
                 break;
             }
-            members.push(Member { score, name: subkey.slice(NAME_HASH_LEN..) });
-        }
-        let stored = len + members.len() as u64;
-        if self.kind == CollectionKind::Set {
-            for member in &members {
-                let row = element_row(&self.to, generation, &member.name);
+            let row = element_row(&self.to, ticket.generation, name);
+            len += 1;
+            if self.kind == CollectionKind::Set {
                 exec.put_unseen(&self.to, row, None, Bytes::new());
+                continue;
             }
-        } else {
-            members.sort_by(Member::order);
-            sorted_sets::add_unseen(exec, &self.to, (generation, len), &members)?;
+            let score = sorted_sets::stored(score);
+            exec.put_unseen(&self.to, row, None, sorted_sets::score_value(score));
+            let sorted = self.to.numbered_element_row(ticket.sorted(), ordered(score), name);
+            exec.put_unseen(&self.to, sorted, None, Bytes::new());
         }
-        Ok((next, stored))
+        Ok((next, len))
+    }
+
+    /// Appends the next members to the tree. Returns the next sub-key, if there is one.
+    fn append_sorted(
+        &self,
+        exec: &mut Exec<'_, '_>,
+        ticket: &Ticket,
+        first: &[u8],
+    ) -> CommandResult<Option<Bytes>> {
+        let (to, mut members, mut bytes, mut next) = (&self.to, Vec::new(), 0, None);
+        let (begin, end) = to.element_range(ticket.sorted());
+        let start = to.element_row(ticket.sorted(), first);
+        exec.txn.scan(&start, &end, &mut |row, _| {
+            let subkey = &row[begin.len()..];
+            let Some((score, name)) = subkey.split_first_chunk() else { return ControlFlow::Break(()) };
+            let is_full = members.len() as u64 == u64::from(ticket.rows) || bytes >= PART_BYTES;
+            if is_full || !exec.find_room(stored_bytes(name)) {
+                next = Some(Bytes::copy_from_slice(subkey));
+                return ControlFlow::Break(());
+            }
+            bytes += name.len();
+            let score = score_of(u64::from_be_bytes(*score));
+            members.push(Member { score, name: Bytes::copy_from_slice(name) });
+            ControlFlow::Continue(())
+        })?;
+        sorted_sets::append_unseen(exec, to, ticket.generation, &members)?;
+        Ok(next)
     }
 
     /// Stores the result in place of the destination's value. Returns the reply, and true if the
@@ -214,8 +270,28 @@ impl<'k> Stored<'k> {
 }
 
 /// Returns the bytes for which a member counts that is stored.
-fn stored_bytes(name: &[u8], tree: usize) -> u64 {
-    held_bytes(HELD_ROW, 2 * name.len() + tree)
+fn stored_bytes(name: &[u8]) -> u64 {
+    held_bytes(2 * HELD_ROW, 2 * name.len())
+}
+
+fn place(kind: u8, subkey: &[u8]) -> Bytes {
+    [&[kind], subkey].concat().into()
+}
+
+/// Returns a number that has the place of a score in the order of scores.
+fn ordered(score: f64) -> u64 {
+    let bits = score.to_bits();
+    match bits & SIGN {
+        0 => bits | SIGN,
+        _ => !bits,
+    }
+}
+
+fn score_of(ordered: u64) -> f64 {
+    f64::from_bits(match ordered & SIGN {
+        0 => !ordered,
+        _ => ordered & !SIGN,
+    })
 }
 
 /// The sub-keys of the elements of a part, with their scores, and the next sub-key, if there is
@@ -254,4 +330,28 @@ fn combine(
         scores.split_off(next);
     }
     Ok((scores.into_iter().collect(), next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_scores_is_that_of_their_numbers() {
+        let scores = [
+            f64::NEG_INFINITY,
+            -1e300,
+            -1.5,
+            -1.0,
+            -f64::MIN_POSITIVE,
+            0.0,
+            5e-324,
+            1.0,
+            1.5,
+            1e300,
+            f64::INFINITY,
+        ];
+        assert!(scores.map(ordered).is_sorted());
+        assert!(scores.iter().all(|score| score_of(ordered(*score)).to_bits() == score.to_bits()));
+    }
 }
