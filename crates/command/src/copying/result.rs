@@ -27,7 +27,8 @@ use crate::elements::{element_row, replace, visit_elements, NAME_HASH_LEN};
 use crate::exec::{held_bytes, Collection, CollectionKind, CommandResult, Exec, Key, HELD_ROW};
 use crate::sets;
 use crate::sorted_sets::algebra::{self, Operation, Request};
-use crate::sorted_sets::{self, range, Member};
+use crate::sorted_sets::range::{self, Ranks};
+use crate::sorted_sets::{self, Member};
 
 /// The first byte of a place in the sources, and of one in the second generation.
 const COMBINED: u8 = 0;
@@ -43,8 +44,7 @@ pub(super) struct Stored<'k> {
 
 enum Of<'k> {
     Combination(Operation, Request<'k>),
-    /// Members of a sorted set with consecutive ranks: the first one's, and their number.
-    Range(Key<'k>, Collection, (u64, u64)),
+    Range(Ranks<'k>),
 }
 
 /// The place where a part begins, and the number of elements that the parts before have stored.
@@ -59,7 +59,7 @@ impl<'k> Stored<'k> {
     pub fn of(name: &str, args: &'k [Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Option<Stored<'k>>> {
         let to = exec.key(&args[1]);
         let of = match name {
-            "zrangestore" => range::stored(args, exec)?.map(|(from, set, part)| Of::Range(from, set, part)),
+            "zrangestore" => range::stored(args, exec)?.map(Of::Range),
             _ => match sets::algebra::stored(name, args, exec)? {
                 Some((operation, request)) => Some(Of::Combination(operation, request)),
                 None => algebra::stored(name, args, exec)?
@@ -80,7 +80,7 @@ impl<'k> Stored<'k> {
                 let existing = request.sources.iter().filter(|source| source.set.is_some());
                 existing.map(|source| *source.key).collect()
             }
-            Of::Range(from, ..) => vec![**from],
+            Of::Range(ranks) => vec![*ranks.from],
         }
     }
 
@@ -98,7 +98,7 @@ impl<'k> Stored<'k> {
             Of::Combination(Operation::Difference, request) => {
                 request.sources.first().is_some_and(|source| source.len() >= elements)
             }
-            Of::Range(_, _, (_, count)) => *count >= elements,
+            Of::Range(ranks) => ranks.count >= elements,
         }
     }
 
@@ -133,7 +133,7 @@ impl<'k> Stored<'k> {
                     Ok((next, len))
                 }
             },
-            Of::Range(from, set, (first, count)) => {
+            Of::Range(Ranks { from, set, first, count }) => {
                 let (mut part, mut bytes) = (Vec::new(), 0);
                 let left = count.saturating_sub(begun.len).min(u64::from(rows));
                 let mut is_short = true;
@@ -246,7 +246,7 @@ impl<'k> Stored<'k> {
     fn keys(&self) -> Vec<&Key<'k>> {
         match &self.of {
             Of::Combination(_, request) => request.sources.iter().map(|source| &source.key).collect(),
-            Of::Range(from, ..) => vec![from],
+            Of::Range(ranks) => vec![&ranks.from],
         }
     }
 

@@ -265,12 +265,17 @@ pub(crate) fn zrangestore(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRes
     Ok(Reply::Int(found.len() as i64))
 }
 
-/// Returns the source of a `ZRANGESTORE`, its set, the rank of the first member to store, and the
-/// number of them; `None` if there is no set. The look-up is not counted.
-pub(crate) fn stored<'k>(
-    args: &'k [Bytes],
-    exec: &mut Exec<'_, '_>,
-) -> CommandResult<Option<(Key<'k>, Collection, (u64, u64))>> {
+/// Members of a sorted set with consecutive ranks.
+pub(crate) struct Ranks<'k> {
+    pub from: Key<'k>,
+    pub set: Collection,
+    pub first: u64,
+    pub count: u64,
+}
+
+/// Returns the members that a `ZRANGESTORE` stores; `None` if there is no set. The look-up is not
+/// counted.
+pub(crate) fn stored<'k>(args: &'k [Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Option<Ranks<'k>>> {
     let query = Query::parse(&args[3..], Form { by: None, direction: None, is_stored: true })?;
     let from = exec.key(&args[2]);
     let set = match peek(exec, &from)?.as_ref().map(Collection::of) {
@@ -284,7 +289,7 @@ pub(crate) fn stored<'k>(
         Direction::Forward => skipped,
         Direction::Backward => set.len.saturating_sub(skipped).saturating_sub(count),
     };
-    Ok(Some((from, set, (first, count))))
+    Ok(Some(Ranks { from, set, first, count }))
 }
 
 pub(crate) fn zcount(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
