@@ -47,7 +47,7 @@ pub(crate) const DROP_NAME: &[u8] = b"\0copydrop";
 /// Time for which the sweep spares a copy after its last part, in milliseconds.
 const SPARED_MS: u64 = 60_000;
 /// Bytes of rows after which a part ends. Replicas must agree.
-pub(crate) const PART_BYTES: usize = 256 << 10;
+const PART_BYTES: usize = 256 << 10;
 /// Number of times that a copy begins again because its source has changed, before it is executed
 /// at once.
 const CHANGES_MAX: u32 = 2;
@@ -87,8 +87,8 @@ pub(crate) static DROP: CommandSpec =
         .keys(&source_at(3))
         .since_version(THIRD_VERSION);
 
-/// Returns true if one of these commands may have to be executed in parts: its sources have so many
-/// elements.
+/// Returns true if the sources of a command have at least `elements` elements together, so that it
+/// may be executed in parts.
 ///
 /// # Errors
 /// Those of the reader.
@@ -243,7 +243,7 @@ impl<'k> Work<'k> {
     ) -> CommandResult<Option<Work<'k>>> {
         if rename::is_of(spec.name) {
             let Some(ends) = rename::ends(spec.name, command, exec) else { return Ok(None) };
-            let found = exec.uncounted(|exec| exec.peek(&ends.from))?;
+            let found = exec.look_up(&ends.from)?;
             let source = found.as_ref().and_then(Collection::of);
             return Ok(source.map(|source| Work::Copy(ends, source)));
         }
@@ -272,7 +272,7 @@ impl<'k> Work<'k> {
         Ok(match self {
             Work::Result(result) => result.is_large(elements),
             Work::Copy(ends, source) => {
-                let is_refused = ends.keeps_existing && exec.uncounted(|exec| exec.peek(&ends.to))?.is_some();
+                let is_refused = ends.keeps_existing && exec.look_up(&ends.to)?.is_some();
                 source.len >= u64::from(elements) && ends.from != ends.to && !is_refused
             }
         })
@@ -369,10 +369,12 @@ fn abandon(exec: &mut Exec<'_, '_>, to: &Key<'_>, ticket: &Ticket) -> CommandRes
     leave_sorted(exec, to, ticket)
 }
 
-/// Leaves the members that were written in order of scores to the sweep, if there are any.
+/// Leaves the members that were written in order of scores to the sweep, if there are any. The
+/// next generation may also be that of another copy, which has watches.
 fn leave_sorted(exec: &mut Exec<'_, '_>, to: &Key<'_>, ticket: &Ticket) -> CommandResult<()> {
     let garbage = exec.txn.get(&to.garbage_row(ticket.sorted()))?;
-    if garbage.is_some_and(|value| Spared::decode(&value).is_some()) {
+    let spared = garbage.and_then(|value| Spared::decode(&value));
+    if spared.is_some_and(|spared| spared.watches.is_empty()) {
         exec.leave_generation(to, ticket.sorted());
     }
     Ok(())

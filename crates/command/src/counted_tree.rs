@@ -166,9 +166,9 @@ impl<'k> Tree<'k> {
     /// deleted.
     fn flush(self, exec: &mut Exec<'_, '_>) -> bool {
         let key = self.key;
-        let changed = self.into_changed();
-        let is_changed = !changed.is_empty();
-        for Changed { row, stored, node } in changed {
+        let mut is_changed = false;
+        for Changed { row, stored, node } in self.into_changed() {
+            is_changed = true;
             match node.map(|node| (node.encoded_len(), node)) {
                 Some((len, node)) if len <= UNENCODED_BYTES_MAX => {
                     exec.put_unencoded_element(&key, row, stored, (Rc::new(node), len));
@@ -196,10 +196,10 @@ impl<'k> Tree<'k> {
         }
     }
 
-    fn into_changed(self) -> Vec<Changed> {
+    fn into_changed(self) -> impl Iterator<Item = Changed> + use<'k> {
         let Tree { key, generation, nodes, next_number, .. } = self;
         let changed = nodes.into_iter().filter(|(_, loaded)| loaded.is_changed);
-        let changed = changed.map(|(number, loaded)| {
+        changed.map(move |(number, loaded)| {
             let next_number = if number == ROOT { next_number } else { 0 };
             let node = loaded.node.map(Held::into_node).filter(|node| !node.is_empty());
             let (row, stored) = match loaded.stored {
@@ -207,8 +207,7 @@ impl<'k> Tree<'k> {
                 None => (key.node_row(generation, number), None),
             };
             Changed { row, stored, node: node.map(|node| NodeRow { node, next_number }) }
-        });
-        changed.collect()
+        })
     }
 }
 

@@ -337,6 +337,11 @@ impl Exec<'_, '_> {
         found
     }
 
+    /// Same as [`peek`](Exec::peek), but the look-up is not counted.
+    pub(crate) fn look_up(&mut self, key: &Key<'_>) -> CommandResult<Option<Meta>> {
+        self.uncounted(|exec| exec.peek(key))
+    }
+
     /// Returns the seconds since the key was last used. In a write they are 0.
     pub(crate) fn idle_time(&self, key: &Key<'_>) -> u32 {
         self.txn.idle_time(&key.meta_row)

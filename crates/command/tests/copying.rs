@@ -436,6 +436,39 @@ fn parts_of_one_entry_hold_bounded_memory() {
     check(&region.rows);
 }
 
+/// Two copies that begin one after the other have generations one after the other.
+#[test]
+fn copies_to_one_destination_do_not_end_each_other() {
+    for (first, second) in [
+        ("SUNIONSTORE d a b", "SINTERSTORE d a b"),
+        ("COPY a d REPLACE", "ZUNIONSTORE d 2 a b"),
+        ("ZUNIONSTORE d 2 a b", "COPY a d REPLACE"),
+        ("ZUNIONSTORE d 2 a b", "ZINTERSTORE d 2 a b"),
+    ] {
+        let mut region = Region { now: 1, ..Region::default() };
+        region.command(0, &args("SADD a 400"));
+        region.command(0, &args("SADD b 100..500"));
+        let mut alone = |line: &str| run(&mut region, line, &mut |_| {}).0;
+        let expected = alone(first) + alone(second);
+        let mut copies = [first, second].map(|line| Some(Copying::begin(args(line), SIZES)));
+        let mut count = 0;
+        while copies.iter().any(Option::is_some) {
+            for slot in &mut copies {
+                let Some((mut copying, asks)) = slot.take() else { continue };
+                count += 1;
+                if let Next::Ask(next) = copying.answered(region.command(0, &asks)) {
+                    *slot = Some((copying, next));
+                }
+            }
+        }
+        assert_eq!(count, expected, "neither began again: {first}, {second}");
+        assert!(load_state(&region.rows, REGION).unwrap().watches.is_empty());
+        region.command(0, &args("DEL a b d"));
+        region.sweep(1_000_000);
+        assert_eq!(region.rows.len(), 1, "only the region's state is left");
+    }
+}
+
 #[test]
 fn nobody_is_told_of_a_copy_before_its_end() {
     let mut region = Region { now: 1, ..Region::default() };

@@ -12,7 +12,7 @@
 //! ```text
 //! place of a part   empty, or 0u8 | sub-key of the next element     of the sources
 //!                   1u8 | sub-key of the next row                   of the second generation
-//! its sub-keys      score, whose bytes have the order of scores, u64 | name
+//! its sub-keys      score u64, whose bytes have the order of scores | name
 //! ```
 
 use std::collections::BTreeMap;
@@ -58,19 +58,28 @@ impl<'k> Stored<'k> {
     /// Returns the result of a command; `None` for other commands and for wrong arguments.
     pub fn of(name: &str, args: &'k [Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Option<Stored<'k>>> {
         let to = exec.key(&args[1]);
-        let of = match name {
-            "zrangestore" => range::stored(args, exec)?.map(Of::Range),
-            _ => match sets::algebra::stored(name, args, exec)? {
-                Some((operation, request)) => Some(Of::Combination(operation, request)),
-                None => algebra::stored(name, args, exec)?
-                    .map(|(operation, request)| Of::Combination(operation, request)),
-            },
+        let (kind, operation) = match name {
+            "sunionstore" => (CollectionKind::Set, Operation::Union),
+            "sinterstore" => (CollectionKind::Set, Operation::Intersection),
+            "sdiffstore" => (CollectionKind::Set, Operation::Difference),
+            "zunionstore" => (CollectionKind::SortedSet, Operation::Union),
+            "zinterstore" => (CollectionKind::SortedSet, Operation::Intersection),
+            "zdiffstore" => (CollectionKind::SortedSet, Operation::Difference),
+            "zrangestore" => {
+                let ranks = range::stored(args, exec)?;
+                return Ok(ranks.map(|ranks| Stored {
+                    to,
+                    kind: CollectionKind::SortedSet,
+                    of: Of::Range(ranks),
+                }));
+            }
+            _ => return Ok(None),
         };
-        let kind = match name.as_bytes() {
-            [b's', ..] => CollectionKind::Set,
-            _ => CollectionKind::SortedSet,
+        let request = match kind {
+            CollectionKind::Set => sets::algebra::stored(operation, args, exec)?,
+            _ => algebra::stored(name, operation, args, exec)?,
         };
-        Ok(of.map(|of| Stored { to, kind, of }))
+        Ok(Some(Stored { to, kind, of: Of::Combination(operation, request) }))
     }
 
     /// Returns the sources that exist.
@@ -306,11 +315,11 @@ fn combine(
 ) -> CommandResult<Combined> {
     let sources = &request.sources;
     // A part looks at this many elements of all sources together.
-    let rows = (rows as usize / sources.len().max(1)).max(1);
+    let limits = ((rows as usize / sources.len().max(1)).max(1), PART_BYTES);
     let mut next = None;
     let Some((driver, others)) = sources.split_first() else { return Ok((Vec::new(), next)) };
     if operation != Operation::Union {
-        let read = driver.read(exec, (first, rows), &mut next)?;
+        let read = driver.read(exec, first, limits, &mut next)?;
         let mut found = Vec::with_capacity(read.len());
         for (subkey, score) in read {
             if let Some(score) = request.score(exec, operation, others, (&subkey[NAME_HASH_LEN..], score))? {
@@ -321,7 +330,7 @@ fn combine(
     }
     let mut scores: BTreeMap<Bytes, f64> = BTreeMap::new();
     for source in sources {
-        for (subkey, score) in source.read(exec, (first, rows), &mut next)? {
+        for (subkey, score) in source.read(exec, first, limits, &mut next)? {
             request.add(source, scores.entry(subkey), score);
         }
     }

@@ -111,7 +111,7 @@ pub(crate) fn memory_usage(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandRe
         }
     }
     let key = exec.key(&args[2]);
-    let Some(meta) = exec.uncounted(|exec| exec.peek(&key))? else { return Ok(Reply::Nil) };
+    let Some(meta) = exec.look_up(&key)? else { return Ok(Reply::Nil) };
     let meta_row = key.meta_row();
     let row = meta_row.len() + exec.txn.get(&meta_row)?.map_or(0, |value| value.len()) + ROW_OVERHEAD;
     let elements = match (&meta.value, Collection::of(&meta)) {

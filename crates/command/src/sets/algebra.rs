@@ -10,7 +10,7 @@ use super::{all_members, bulks, has_member};
 use crate::elements::{replace, visit_in_batches};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key};
-use crate::sorted_sets::algebra::{peek, Operation, Request, Source};
+use crate::sorted_sets::algebra::{Operation, Request, Source};
 
 /// A set and its key.
 type Set<'k> = (Key<'k>, Collection);
@@ -112,23 +112,16 @@ fn difference(keys: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Vec<Byte
     Ok(members)
 }
 
-/// Returns the operation of a command that stores its result, with its sets; `None` for other
-/// commands. Look-ups of the keys are not counted.
+/// Returns the sets of a command that stores its result. Look-ups of the keys are not counted.
 pub(crate) fn stored<'k>(
-    name: &str,
+    operation: Operation,
     args: &'k [Bytes],
     exec: &mut Exec<'_, '_>,
-) -> CommandResult<Option<(Operation, Request<'k>)>> {
-    let operation = match name {
-        "sunionstore" => Operation::Union,
-        "sinterstore" => Operation::Intersection,
-        "sdiffstore" => Operation::Difference,
-        _ => return Ok(None),
-    };
+) -> CommandResult<Request<'k>> {
     let mut sources = Vec::with_capacity(args.len() - 2);
     for key in &args[2..] {
         let key = exec.key(key);
-        let set = match peek(exec, &key)?.as_ref().map(Collection::of) {
+        let set = match exec.look_up(&key)?.as_ref().map(Collection::of) {
             None => None,
             Some(Some(set)) if set.kind == CollectionKind::Set => Some(set),
             Some(_) => return fail(error_messages::WRONG_TYPE),
@@ -139,7 +132,7 @@ pub(crate) fn stored<'k>(
         // The smallest set is read.
         sources.sort_by_key(Source::len);
     }
-    Ok(Some((operation, Request::unweighted(sources))))
+    Ok(Request::unweighted(sources))
 }
 
 /// Writes the members to the key in place of its value, and replies with their number.

@@ -9,7 +9,6 @@ use storage::Meta;
 
 use super::score::score;
 use super::{decode_score, replace, reply, Member};
-use crate::copying::PART_BYTES;
 use crate::elements::{element_row, visit_in_batches};
 use crate::error_messages;
 use crate::exec::{fail, held_bytes, Collection, CollectionKind, CommandResult, Exec, Key};
@@ -95,13 +94,14 @@ impl<'k> Source<'k> {
         visit_in_batches(exec, key, set.generation, |name, value| visit(name, score_in(set.kind, &value)?))
     }
 
-    /// Returns up to so many members from a sub-key on, for which the entry has room: their
-    /// sub-keys, and their scores before weighting. `next` becomes the next sub-key, if there is
-    /// one and it is less.
+    /// Reads members from the sub-key `first` on, until they have so many rows or bytes or the
+    /// entry has no room for more. Returns their sub-keys, and their scores before weighting.
+    /// `next` becomes the next sub-key, if there is one and it is less.
     pub fn read(
         &self,
         exec: &Exec<'_, '_>,
-        (first, rows): (&[u8], usize),
+        first: &[u8],
+        (rows_max, bytes_max): (usize, usize),
         next: &mut Option<Bytes>,
     ) -> CommandResult<Vec<(Bytes, f64)>> {
         let mut read = Vec::new();
@@ -111,7 +111,7 @@ impl<'k> Source<'k> {
         let (begin, end) = self.key.element_range(set.generation);
         exec.txn.scan(&start, &end, &mut |row, value| {
             let subkey = &row[begin.len()..];
-            let is_full = read.len() == rows || bytes >= PART_BYTES;
+            let is_full = read.len() == rows_max || bytes >= bytes_max;
             if is_full || !exec.find_room(held_bytes(1, subkey.len())) {
                 if next.as_ref().is_none_or(|next| subkey < &next[..]) {
                     *next = Some(Bytes::copy_from_slice(subkey));
@@ -197,7 +197,7 @@ impl<'k> Request<'k> {
 }
 
 /// Finds a key of a command.
-pub(crate) type Find<'f> = &'f dyn Fn(&mut Exec<'_, '_>, &Key<'_>) -> CommandResult<Option<Meta>>;
+type Find<'f> = &'f dyn Fn(&mut Exec<'_, '_>, &Key<'_>) -> CommandResult<Option<Meta>>;
 
 fn find(exec: &mut Exec<'_, '_>, key: &Key<'_>) -> CommandResult<Option<Meta>> {
     exec.reading(|exec| exec.find(key))
@@ -352,26 +352,14 @@ fn store(args: &[Bytes], exec: &mut Exec<'_, '_>, name: &str, operation: Operati
     Ok(Reply::Int(members.len() as i64))
 }
 
-/// Returns the operation of a command that stores its result, with its sets; `None` for other
-/// commands. Look-ups of the keys are not counted.
+/// Returns the sets of a command that stores its result. Look-ups of the keys are not counted.
 pub(crate) fn stored<'k>(
     name: &str,
+    operation: Operation,
     args: &'k [Bytes],
     exec: &mut Exec<'_, '_>,
-) -> CommandResult<Option<(Operation, Request<'k>)>> {
-    let operation = match name {
-        "zunionstore" => Operation::Union,
-        "zinterstore" => Operation::Intersection,
-        "zdiffstore" => Operation::Difference,
-        _ => return Ok(None),
-    };
-    let request = parse(&args[2..], exec, name, (operation, Use::Store), &peek)?;
-    Ok(Some((operation, request)))
-}
-
-/// Looks up a key without a trace.
-pub(crate) fn peek(exec: &mut Exec<'_, '_>, key: &Key<'_>) -> CommandResult<Option<Meta>> {
-    exec.uncounted(|exec| exec.peek(key))
+) -> CommandResult<Request<'k>> {
+    parse(&args[2..], exec, name, (operation, Use::Store), &|exec, key| exec.look_up(key))
 }
 
 pub(crate) fn zunion(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

@@ -8,7 +8,6 @@
 use bytes::Bytes;
 use resp::Reply;
 
-use super::algebra::peek;
 use super::score::bound;
 use super::{members, replace, reply, split_item, tree};
 use crate::counted_tree::{Direction, Tree};
@@ -278,7 +277,7 @@ pub(crate) struct Ranks<'k> {
 pub(crate) fn stored<'k>(args: &'k [Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Option<Ranks<'k>>> {
     let query = Query::parse(&args[3..], Form { by: None, direction: None, is_stored: true })?;
     let from = exec.key(&args[2]);
-    let set = match peek(exec, &from)?.as_ref().map(Collection::of) {
+    let set = match exec.look_up(&from)?.as_ref().map(Collection::of) {
         None => return Ok(None),
         Some(Some(set)) if set.kind == CollectionKind::SortedSet => set,
         Some(_) => return fail(error_messages::WRONG_TYPE),

@@ -148,7 +148,7 @@ pub(super) static COMMANDS: [CommandSpec; 35] = [
         ),
     CommandSpec::new("zrangestore", -5, flags::WRITE | flags::DENYOOM, Handler::Keyspace(range::zrangestore))
         .may_be_in_parts()
-    .keys(&[
+        .keys(&[
             KeySpec { first: 1, last: 0, step: 1, flags: &["OW", "update"] },
             KeySpec { first: 2, last: 0, step: 1, flags: &["RO", "access"] },
         ])

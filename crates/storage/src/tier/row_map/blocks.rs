@@ -16,7 +16,7 @@ use std::ops::Bound;
 
 /// Number of entries from which on a block is divided.
 pub(super) const BLOCK_MAX: usize = 32;
-/// Number of entries below which a block is joined with the next one, if that is short, too.
+/// Number of entries below which a block is joined with a neighbour, if that is short, too.
 const BLOCK_MIN: usize = BLOCK_MAX / 4;
 
 #[derive(Debug)]
