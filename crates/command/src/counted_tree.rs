@@ -20,11 +20,13 @@
 
 mod change;
 mod node;
+mod remove_ranges;
 mod walk;
 
 use std::any::Any;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -32,6 +34,8 @@ use storage::packed::is_packed;
 use storage::{KeyRef, StorageError, Stored, Unencoded};
 
 use self::node::{Node, NodeRow};
+pub(crate) use self::remove_ranges::count_of;
+use self::remove_ranges::VisitRemoved;
 use crate::exec::{Collection, CollectionKind, CommandError, CommandResult, Exec, Key};
 
 /// Maximum number of a node's items or children.
@@ -40,8 +44,8 @@ const ENTRIES_MAX: usize = 128;
 const NODE_BYTES_MAX: usize = 2048;
 /// Minimum number of children to which a large inner node is divided.
 const CHILDREN_KEPT: usize = 4;
-/// Maximum bytes of a node that a batch leaves unencoded. Each command that changes such a node
-/// copies it first.
+/// Maximum bytes of a node that a batch leaves unencoded. A change within a script may copy such a
+/// node first.
 const UNENCODED_BYTES_MAX: usize = 2 * NODE_BYTES_MAX;
 /// Maximum number of levels. Every node but the edges has at least a few entries, so a tree with
 /// more is damaged.
@@ -119,7 +123,7 @@ impl Held {
     fn into_node(self) -> Node {
         match self {
             Held::Own(node) => node,
-            Held::Shared(row) => row.node.clone(),
+            Held::Shared(row) => Rc::try_unwrap(row).map_or_else(|row| row.node.clone(), |row| row.node),
         }
     }
 }
@@ -133,8 +137,8 @@ struct Read {
     stored: usize,
 }
 
-fn read_node(exec: &Exec<'_, '_>, row: &Bytes) -> CommandResult<Read> {
-    match exec.txn.get_stored(row)?.ok_or_else(|| damaged("a child without a row"))? {
+fn read_node(stored: Option<Stored>) -> CommandResult<Read> {
+    match stored.ok_or_else(|| damaged("a child without a row"))? {
         Stored::Encoded(value) => {
             let (node, next_number) = Node::decode(&value)?;
             Ok(Read { node: Held::Own(node), next_number, stored: value.len() })
@@ -251,17 +255,31 @@ impl<'k> Writing<'k> {
         self.old.is_none()
     }
 
-    pub fn insert(&mut self, exec: &Exec<'_, '_>, place: Place<'_>, item: Bytes) -> CommandResult<()> {
+    pub fn insert(&mut self, exec: &mut Exec<'_, '_>, place: Place<'_>, item: Bytes) -> CommandResult<()> {
         self.tree.insert(exec, place, item)?;
         self.new.len += 1;
         Ok(())
     }
 
     /// Removes an item and returns it.
-    pub fn remove(&mut self, exec: &Exec<'_, '_>, sought: Sought<'_>) -> CommandResult<Bytes> {
+    pub fn remove(&mut self, exec: &mut Exec<'_, '_>, sought: Sought<'_>) -> CommandResult<Bytes> {
         let item = self.tree.remove(exec, sought)?;
         self.new.len = self.new.len.checked_sub(1).ok_or_else(|| damaged("more items than its length"))?;
         Ok(item)
+    }
+
+    /// Removes the items with these ranks, at least one of which stays, and visits them in order.
+    /// The ranges ascend and do not overlap.
+    pub fn remove_ranges(
+        &mut self,
+        exec: &mut Exec<'_, '_>,
+        ranges: &[Range<u64>],
+        visit: &mut VisitRemoved<'_>,
+    ) -> CommandResult<()> {
+        self.tree.remove_ranges(exec, ranges, visit)?;
+        let left = self.new.len.checked_sub(count_of(ranges));
+        self.new.len = left.ok_or_else(|| damaged("more items than its length"))?;
+        Ok(())
     }
 
     /// Writes the changes. A collection without items is deleted with its key.

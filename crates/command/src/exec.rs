@@ -134,9 +134,9 @@ pub(crate) fn call(
         exec.txn.hold_only(before);
     }
     events::conclude(Some(spec), args, exec);
-    match exec.txn.take_failure() {
-        Some(error) => Err(error.into()),
-        None => result,
+    match result {
+        Err(CommandError::Storage(_)) => result,
+        _ => exec.txn.take_failure().map_or(result, |error| Err(error.into())),
     }
 }
 

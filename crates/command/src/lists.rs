@@ -54,7 +54,12 @@ pub(crate) fn replace(
 }
 
 /// Adds an element at the end where a walk in this direction begins.
-fn push(exec: &Exec<'_, '_>, writing: &mut Writing<'_>, end: Direction, element: Bytes) -> CommandResult<()> {
+fn push(
+    exec: &mut Exec<'_, '_>,
+    writing: &mut Writing<'_>,
+    end: Direction,
+    element: Bytes,
+) -> CommandResult<()> {
     let place = match end {
         Direction::Forward => Place::Rank(0),
         Direction::Backward => Place::Last,

@@ -11,9 +11,9 @@ use crate::number::{integer, positive_or};
 const REWRITTEN_FROM: u64 = 1024;
 
 /// Returns true if the elements that remain should be written again, and the others left to the
-/// sweep: they are fewer than the many that are removed.
-pub(crate) fn is_rewritten(removed: u64, len: u64) -> bool {
-    removed >= REWRITTEN_FROM && len - removed < removed
+/// sweep: many are removed, and more than `ratio` for each one that remains.
+pub(crate) fn is_rewritten(removed: u64, len: u64, ratio: u64) -> bool {
+    removed >= REWRITTEN_FROM && len - removed < removed / ratio
 }
 
 /// Returns the first rank and the rank behind the last one, both at most `len`, of a range whose

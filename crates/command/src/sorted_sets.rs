@@ -13,7 +13,7 @@ pub(crate) mod score;
 
 use std::cell::Cell;
 use std::cmp::Ordering;
-use std::ops::{ControlFlow, RangeInclusive};
+use std::ops::{ControlFlow, Range, RangeInclusive};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use resp::{double_text, Reply};
@@ -21,7 +21,7 @@ use storage::{KeyRef, StorageError};
 
 use crate::counted_tree::{Direction, Place, SeparatorFn, Sought, Tree, Writing, ROOT};
 use crate::elements::{element_row, scan, visit_elements, LOOKED_AT_MAX};
-use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key, HELD_ROW};
+use crate::exec::{Collection, CollectionKind, CommandError, CommandResult, Exec, Key, HELD_ROW};
 use crate::keys::scan::{parse_cursor, scan_reply, ScanOptions};
 use crate::ranked::is_rewritten;
 
@@ -58,8 +58,12 @@ impl Member {
 pub(crate) fn decode_score(value: &[u8]) -> CommandResult<f64> {
     match <[u8; SCORE_LEN]>::try_from(value) {
         Ok(score) => Ok(f64::from_be_bytes(score)),
-        Err(_) => Err(StorageError::Corrupt("the score of a sorted set's member".into()).into()),
+        Err(_) => Err(damaged_score()),
     }
+}
+
+fn damaged_score() -> CommandError {
+    StorageError::Corrupt("the score of a sorted set's member".into()).into()
 }
 
 /// Splits an item of a tree, or a lower bound, into score and name.
@@ -228,7 +232,7 @@ impl<'k> Changing<'k> {
         Ok(())
     }
 
-    fn remove_from_tree(&mut self, exec: &Exec<'_, '_>, member: (f64, &[u8])) -> CommandResult<Bytes> {
+    fn remove_from_tree(&mut self, exec: &mut Exec<'_, '_>, member: (f64, &[u8])) -> CommandResult<Bytes> {
         self.writing.remove(exec, Sought::Order(&|item| compare(split_item(item), member)))
     }
 
@@ -246,6 +250,16 @@ impl<'k> Changing<'k> {
         let row = self.row(&member.name);
         exec.delete_element(self.key, row, SCORE_LEN);
         Ok(member)
+    }
+
+    /// Removes the members with these ranks.
+    fn remove_ranks(&mut self, exec: &mut Exec<'_, '_>, ranks: Range<u64>) -> CommandResult<()> {
+        let (key, generation) = (self.key, self.writing.new.generation);
+        self.writing.remove_ranges(exec, &[ranks], &mut |exec, item| {
+            let name = item.get(SCORE_LEN..).ok_or_else(damaged_score)?;
+            exec.delete_element(key, element_row(key, generation, name), SCORE_LEN);
+            Ok(())
+        })
     }
 
     fn finish(self, exec: &mut Exec<'_, '_>) {
@@ -327,7 +341,7 @@ fn remove_ranks(
     if count >= set.len {
         return exec.remove(key, &set.meta());
     }
-    if is_rewritten(count, set.len) {
+    if is_rewritten(count, set.len, 1) {
         let rewritten = exec.unless_too_much(|exec| {
             let tree = tree(key, set);
             let mut kept = members(exec, &tree, (0, first), Direction::Forward)?;
@@ -340,9 +354,7 @@ fn remove_ranks(
         }
     }
     let mut changing = Changing::begin(exec, key, Some(set));
-    for _ in 0..count {
-        changing.take(exec, Sought::Rank(first))?;
-    }
+    changing.remove_ranks(exec, first..first + count)?;
     changing.finish(exec);
     Ok(())
 }

@@ -26,6 +26,8 @@ pub(crate) enum Content {
     Encoded(Option<Bytes>),
     /// Most rows of most batches are encoded, so this takes no more room than they do.
     Unencoded(Box<UnencodedContent>),
+    /// The value was taken out in order to change it.
+    Taken,
 }
 
 #[derive(Clone)]
@@ -45,6 +47,7 @@ impl Content {
         match self {
             Content::Encoded(value) => value,
             Content::Unencoded(content) => content.encoded.get_or_init(|| Some(content.value.encode())),
+            Content::Taken => &None,
         }
     }
 
@@ -55,6 +58,7 @@ impl Content {
                 let UnencodedContent { value, encoded } = *content;
                 encoded.into_inner().unwrap_or_else(|| Some(value.encode()))
             }
+            Content::Taken => None,
         }
     }
 
@@ -62,6 +66,18 @@ impl Content {
         match self {
             Content::Encoded(value) => value.clone().map(Stored::Encoded),
             Content::Unencoded(content) => Some(Stored::Unencoded(content.value.clone())),
+            Content::Taken => None,
+        }
+    }
+
+    /// Takes an unencoded value out.
+    pub fn take(&mut self) -> Option<Rc<dyn Unencoded>> {
+        match std::mem::replace(self, Content::Taken) {
+            Content::Unencoded(content) => Some(content.value),
+            other => {
+                *self = other;
+                None
+            }
         }
     }
 }

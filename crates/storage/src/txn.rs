@@ -72,6 +72,8 @@ pub struct Txn<'a> {
     /// The region's state, or `None` in a read, which loads it in the rare case of need.
     state: Option<RegionState>,
     rows: BTreeMap<Bytes, Content>,
+    /// The number of rows whose values are taken out.
+    taken: usize,
     ranges_deleted: Vec<(Bytes, Bytes)>,
     /// The changes of keys, if they are asked for.
     record: Option<Box<Record>>,
@@ -140,6 +142,7 @@ impl<'a> Txn<'a> {
             region,
             state: Some(state),
             rows,
+            taken: 0,
             ranges_deleted,
             record: None,
             publications: Publications::default(),
@@ -169,6 +172,7 @@ impl<'a> Txn<'a> {
             region,
             state: None,
             rows: BTreeMap::new(),
+            taken: 0,
             ranges_deleted: Vec::new(),
             record: None,
             publications: Publications::default(),
@@ -262,6 +266,9 @@ impl<'a> Txn<'a> {
 
     /// Returns the failure of a read that a write needed.
     pub fn take_failure(&mut self) -> Option<StorageError> {
+        if self.taken > 0 && self.failed.is_none() {
+            self.fail(StorageError::Corrupt("a command has not written a row that it took".into()));
+        }
         self.failed.take()
     }
 
@@ -400,6 +407,31 @@ impl<'a> Txn<'a> {
             Some(written) => Ok(written.stored()),
             None => Ok(self.get_row(row)?.map(Stored::Encoded)),
         }
+    }
+
+    /// Same as [`get_stored`](Txn::get_stored), for a row that the command then writes. An
+    /// unencoded value is taken out of the batch, so that it can be changed without a copy. If the
+    /// command does not write the row, it fails, and the batch with it.
+    ///
+    /// # Errors
+    /// Those of the reader.
+    pub fn take_stored(&mut self, row: &[u8]) -> Result<Option<Stored>> {
+        match self.take_unencoded(row) {
+            Some(value) => Ok(Some(Stored::Unencoded(value))),
+            None => self.get_stored(row),
+        }
+    }
+
+    /// Takes the value that this batch wrote unencoded out of it, in order to change it, as
+    /// [`take_stored`](Txn::take_stored) does. Returns `None` if there is no such value, or if the
+    /// write may be undone and would need it.
+    pub fn take_unencoded(&mut self, row: &[u8]) -> Option<Rc<dyn Unencoded>> {
+        if self.undo.as_ref().is_some_and(|undo| !undo.rows.contains_key(row)) {
+            return None;
+        }
+        let value = self.rows.get_mut(row)?.take()?;
+        self.taken += 1;
+        Some(value)
     }
 
     /// Returns the value of a row if it is in memory. Not for rows of packed collections.
@@ -602,7 +634,7 @@ impl<'a> Txn<'a> {
     /// Returns the write set of the batch, which includes the region's state, and that state for
     /// the next batch.
     pub fn finish(mut self) -> (WriteSet, RegionState) {
-        debug_assert_eq!(self.failed, None, "a command has failed");
+        debug_assert_eq!((&self.failed, self.taken), (&None, 0), "a command has failed");
         let state = self.state.take().expect("a read does not write");
         self.rows.insert(region_state_row(self.region), Content::Encoded(Some(state.encode())));
         let rows = self.rows.into_iter().map(|(row, written)| (row, written.into_value())).collect();
@@ -658,12 +690,13 @@ impl<'a> Txn<'a> {
     }
 
     fn insert(&mut self, row: Bytes, content: Content) {
-        if self.undo.is_none() {
-            self.rows.insert(row, content);
-            return;
+        let noted = self.undo.is_some().then(|| row.clone());
+        let old = self.rows.insert(row, content);
+        if let Some(Content::Taken) = old {
+            self.taken -= 1;
+        } else if let Some(row) = noted {
+            self.note_old(row, old);
         }
-        let old = self.rows.insert(row.clone(), content);
-        self.note_old(row, old);
     }
 
     fn note_old(&mut self, row: Bytes, old: Option<Content>) {

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use super::node::{Child, Node};
 use super::walk::{child_behind, items_before};
 use super::{
-    damaged, read_node, Held, Loaded, Place, Sought, Tree, ENTRIES_MAX, LEVELS_MAX, NODE_BYTES_MAX, ROOT,
+    damaged, read_node, Held, Loaded, Place, Read, Sought, Tree, ENTRIES_MAX, LEVELS_MAX, NODE_BYTES_MAX,
+    ROOT,
 };
 use crate::exec::{CommandResult, Exec};
 
@@ -25,7 +26,7 @@ impl Edges {
 }
 
 impl Tree<'_> {
-    pub fn insert(&mut self, exec: &Exec<'_, '_>, place: Place<'_>, item: Bytes) -> CommandResult<()> {
+    pub fn insert(&mut self, exec: &mut Exec<'_, '_>, place: Place<'_>, item: Bytes) -> CommandResult<()> {
         match self.insert_into(exec, (ROOT, LEVELS_MAX), place, item, Edges::BOTH)? {
             Some(right) => self.raise_root(exec, right),
             None => Ok(()),
@@ -33,14 +34,14 @@ impl Tree<'_> {
     }
 
     /// Removes an item and returns it.
-    pub fn remove(&mut self, exec: &Exec<'_, '_>, sought: Sought<'_>) -> CommandResult<Bytes> {
+    pub fn remove(&mut self, exec: &mut Exec<'_, '_>, sought: Sought<'_>) -> CommandResult<Bytes> {
         let item = self.remove_from(exec, (ROOT, LEVELS_MAX), sought)?;
         self.lower_root(exec)?;
         Ok(item)
     }
 
     /// Replaces the item with this rank.
-    pub fn replace(&mut self, exec: &Exec<'_, '_>, rank: u64, item: Bytes) -> CommandResult<()> {
+    pub fn replace(&mut self, exec: &mut Exec<'_, '_>, rank: u64, item: Bytes) -> CommandResult<()> {
         match self.replace_in(exec, (ROOT, LEVELS_MAX), rank, item)? {
             Some(right) => self.raise_root(exec, right),
             None => Ok(()),
@@ -50,7 +51,7 @@ impl Tree<'_> {
     /// Inserts the item and returns the new right neighbour if the node was divided.
     fn insert_into(
         &mut self,
-        exec: &Exec<'_, '_>,
+        exec: &mut Exec<'_, '_>,
         (number, levels): (u64, u32),
         place: Place<'_>,
         item: Bytes,
@@ -87,7 +88,7 @@ impl Tree<'_> {
 
     fn remove_from(
         &mut self,
-        exec: &Exec<'_, '_>,
+        exec: &mut Exec<'_, '_>,
         (number, levels): (u64, u32),
         sought: Sought<'_>,
     ) -> CommandResult<Bytes> {
@@ -138,7 +139,7 @@ impl Tree<'_> {
     /// Replaces the item and returns the new right neighbour if the node was divided.
     fn replace_in(
         &mut self,
-        exec: &Exec<'_, '_>,
+        exec: &mut Exec<'_, '_>,
         (number, levels): (u64, u32),
         rank: u64,
         item: Bytes,
@@ -183,7 +184,7 @@ impl Tree<'_> {
     }
 
     /// Makes the two parts of the divided root the children of a new root.
-    fn raise_root(&mut self, exec: &Exec<'_, '_>, right: Child) -> CommandResult<()> {
+    fn raise_root(&mut self, exec: &mut Exec<'_, '_>, right: Child) -> CommandResult<()> {
         let left = self.take(exec, ROOT)?;
         let count = left.count();
         let left = Child { number: self.add(left), count, least: Bytes::new() };
@@ -192,7 +193,7 @@ impl Tree<'_> {
     }
 
     /// Replaces a root that has only one child by this child.
-    fn lower_root(&mut self, exec: &Exec<'_, '_>) -> CommandResult<()> {
+    pub(super) fn lower_root(&mut self, exec: &mut Exec<'_, '_>) -> CommandResult<()> {
         for _ in 0..LEVELS_MAX {
             let root = self.load(exec, ROOT)?;
             let number = match root.len() {
@@ -213,7 +214,12 @@ impl Tree<'_> {
 
     /// Joins a small child that the command has changed with a neighbour, if both together are at
     /// most half full. A neighbour leaf that has too many items is not read.
-    fn join_if_small(&mut self, exec: &Exec<'_, '_>, parent: &mut Node, at: usize) -> CommandResult<()> {
+    pub(super) fn join_if_small(
+        &mut self,
+        exec: &mut Exec<'_, '_>,
+        parent: &mut Node,
+        at: usize,
+    ) -> CommandResult<()> {
         let child = self.load(exec, parent.child_number(at))?;
         if !child.is_small() {
             return Ok(());
@@ -249,32 +255,44 @@ impl Tree<'_> {
     }
 
     /// Returns a node, which stays as it is.
-    fn load(&mut self, exec: &Exec<'_, '_>, number: u64) -> CommandResult<&Node> {
+    fn load(&mut self, exec: &mut Exec<'_, '_>, number: u64) -> CommandResult<&Node> {
         if !self.nodes.contains_key(&number) {
             let row = self.key.node_row(self.generation, number);
-            let read = read_node(exec, &row)?;
-            if number == ROOT {
-                self.next_number = read.next_number;
-            }
-            let loaded =
-                Loaded { node: Some(read.node), stored: Some((row, read.stored)), is_changed: false };
-            self.nodes.insert(number, loaded);
+            let read = read_node(exec.txn.get_stored(&row)?)?;
+            self.note(number, row, &read);
+            self.nodes.get_mut(&number).expect("it was added").node = Some(read.node);
         }
         self.nodes[&number].node.as_ref().map(Held::node).ok_or_else(|| damaged("a child that is deleted"))
     }
 
     /// Returns a node in order to change it. It is then put back or deleted.
-    fn take(&mut self, exec: &Exec<'_, '_>, number: u64) -> CommandResult<Node> {
-        self.load(exec, number)?;
-        let taken = self.nodes.get_mut(&number).and_then(|loaded| loaded.node.take());
-        taken.map(Held::into_node).ok_or_else(|| damaged("a child that is deleted"))
+    pub(super) fn take(&mut self, exec: &mut Exec<'_, '_>, number: u64) -> CommandResult<Node> {
+        let Some(loaded) = self.nodes.get_mut(&number) else {
+            let row = self.key.node_row(self.generation, number);
+            let read = read_node(exec.txn.take_stored(&row)?)?;
+            self.note(number, row, &read);
+            return Ok(read.node.into_node());
+        };
+        if let (Some(Held::Shared(_)), Some((row, _))) = (&loaded.node, &loaded.stored) {
+            // Of the two references one is left.
+            exec.txn.take_unencoded(row);
+        }
+        loaded.node.take().map(Held::into_node).ok_or_else(|| damaged("a child that is deleted"))
     }
 
-    fn put(&mut self, number: u64, node: Node) {
+    /// Notes that a node was read. The caller adds the node, or changes it.
+    fn note(&mut self, number: u64, row: Bytes, read: &Read) {
+        if number == ROOT {
+            self.next_number = read.next_number;
+        }
+        self.nodes.insert(number, Loaded { node: None, stored: Some((row, read.stored)), is_changed: false });
+    }
+
+    pub(super) fn put(&mut self, number: u64, node: Node) {
         self.change(number, Some(node));
     }
 
-    fn delete(&mut self, number: u64) {
+    pub(super) fn delete(&mut self, number: u64) {
         self.change(number, None);
     }
 

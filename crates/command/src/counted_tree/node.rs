@@ -267,6 +267,21 @@ impl Node {
         self.splice(at..at + 1, None);
     }
 
+    /// Removes entries. The ranges ascend and do not overlap.
+    pub fn remove_ranges(&mut self, ranges: &[Range<usize>]) {
+        let (mut entries, mut starts) = (Vec::new(), Vec::new());
+        let mut kept_from = 0;
+        let end = self.len()..self.len();
+        for range in ranges.iter().chain([&end]) {
+            let bytes = self.start(kept_from)..self.start(range.start);
+            let moved = (bytes.start - entries.len()) as u32;
+            starts.extend(self.starts[kept_from..range.start].iter().map(|start| start - moved));
+            entries.extend_from_slice(&self.entries[bytes]);
+            kept_from = range.end;
+        }
+        (self.entries, self.starts) = (Entries::Own(entries), starts);
+    }
+
     /// Removes the entries from a position on and returns them.
     pub fn split_off(&mut self, at: usize) -> Node {
         let start = self.start(at);

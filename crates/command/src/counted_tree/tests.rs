@@ -102,6 +102,8 @@ enum Op {
         at: usize,
         count: usize,
     },
+    /// Removes runs of these lengths, each with a distance from the run before it.
+    RemoveRanges(Vec<(usize, usize)>),
     Replace {
         at: usize,
         length: usize,
@@ -115,6 +117,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         4 => (at(), 1..400usize, length(), any::<bool>())
             .prop_map(|(at, count, length, is_sequence)| Op::Insert { at, count, length, is_sequence }),
         3 => (at(), 1..400usize).prop_map(|(at, count)| Op::Remove { at, count }),
+        1 => proptest::collection::vec((0..3usize, 1..3usize), 1..300).prop_map(Op::RemoveRanges),
+        2 => proptest::collection::vec((0..1000usize, 0..600usize), 1..4).prop_map(Op::RemoveRanges),
         2 => (at(), length()).prop_map(|(at, length)| Op::Replace { at, length }),
     ];
     proptest::collection::vec(op, 1..30)
@@ -155,6 +159,11 @@ proptest! {
                     Op::Insert { at, count, length, is_sequence } => {
                         let at = rank_of(at, model.len());
                         for step in 0..count {
+                            if step > 0 && step % 100 == 0 {
+                                // Another command of the same batch goes on.
+                                tree.flush(exec);
+                                tree = Tree::open(&key(), GENERATION, separator);
+                            }
                             let at = if is_sequence { at + step } else { at };
                             let item = item(&mut number, length);
                             let place =
@@ -171,6 +180,26 @@ proptest! {
                                 if at + 1 == model.len() { Sought::Last } else { Sought::Rank(at as u64) };
                             assert_eq!(tree.remove(exec, sought).unwrap(), model.remove(at));
                         }
+                    }
+                    Op::RemoveRanges(runs) => {
+                        let mut ranges = Vec::new();
+                        let mut end = 0;
+                        for (distance, length) in runs {
+                            let start = (end + distance).min(model.len());
+                            end = (start + length).min(model.len());
+                            ranges.push(start as u64..end as u64);
+                        }
+                        let mut removed = Vec::new();
+                        let visit = &mut |_: &mut Exec<'_, '_>, item| {
+                            removed.push(item);
+                            Ok(())
+                        };
+                        tree.remove_ranges(exec, &ranges, visit).unwrap();
+                        let is_gone = |at: usize| ranges.iter().any(|range| range.contains(&(at as u64)));
+                        let (gone, kept): (Vec<_>, Vec<_>) =
+                            model.drain(..).enumerate().partition(|(at, _)| is_gone(*at));
+                        assert!(removed.iter().eq(gone.iter().map(|(_, item)| item)));
+                        model = kept.into_iter().map(|(_, item)| item).collect();
                     }
                     Op::Replace { at, length } if !model.is_empty() => {
                         let at = rank_of(at, model.len() - 1);
@@ -254,6 +283,62 @@ proptest! {
     }
 }
 
+fn insert_last(exec: &mut Exec<'_, '_>, mut tree: Tree<'_>, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        tree.insert(exec, Place::Last, Bytes::from(number.to_string())).unwrap();
+    }
+    tree.flush(exec);
+}
+
+fn open() -> Tree<'static> {
+    static KEY: std::sync::LazyLock<KeyRef<'static>> = std::sync::LazyLock::new(key);
+    Tree::open(&KEY, GENERATION, |_, _| Bytes::new())
+}
+
+#[test]
+fn changes_of_a_batch_that_are_undone_leave_the_nodes_as_they_were() {
+    let mut engine = MemoryKeyspace::default();
+    with_rows(&mut engine, |exec| {
+        insert_last(exec, Tree::create(&key(), GENERATION, |_, _| Bytes::new()), 0..500);
+        for undoes in [true, false, true] {
+            exec.txn.begin_undo();
+            for _ in 0..2 {
+                let mut tree = open();
+                tree.remove_ranges(exec, &[0..10, 20..30], &mut |_, _| Ok(())).unwrap();
+                tree.flush(exec);
+            }
+            exec.txn.end_undo(undoes);
+        }
+        assert_eq!(exec.txn.take_failure(), None);
+    });
+    let mut left: Vec<u64> = (0..500).collect();
+    for _ in 0..2 {
+        left.drain(20..30);
+        left.drain(0..10);
+    }
+    let expected: Vec<Bytes> = left.iter().map(|number| Bytes::from(number.to_string())).collect();
+    check(&engine, &expected, None);
+}
+
+#[test]
+fn a_command_that_does_not_write_a_node_that_it_took_fails() {
+    let engine = MemoryKeyspace::default();
+    let mut txn = Txn::begin(&engine, 1).unwrap();
+    let mut exec = Exec {
+        txn: &mut txn,
+        now_ms: 1,
+        seed: 0,
+        db: 0,
+        mode: Mode::Apply,
+        slots: SlotRange::ALL,
+        limits: Limits::default(),
+        resp3: false,
+    };
+    insert_last(&mut exec, Tree::create(&key(), GENERATION, |_, _| Bytes::new()), 0..5);
+    open().remove(&mut exec, Sought::Last).unwrap();
+    assert!(matches!(exec.txn.take_failure(), Some(StorageError::Corrupt(_))));
+}
+
 /// A reader that counts the rows that are requested.
 struct Counting<'a> {
     engine: &'a MemoryKeyspace,
@@ -305,7 +390,7 @@ fn one_item_of_many_costs_a_node_of_each_level() {
         let mut tree = Tree::open(&key(), GENERATION, |_, _| Bytes::new());
         assert_eq!(tree.get(&exec, rank).unwrap(), Some(Bytes::from(rank.to_string())));
         assert_eq!(counting.rows.take(), 3);
-        tree.remove(&exec, Sought::Rank(rank)).unwrap();
+        tree.remove(&mut exec, Sought::Rank(rank)).unwrap();
         tree.flush(&mut exec);
         assert_eq!(counting.rows.take(), 3);
         let writes = txn.finish().0.rows;

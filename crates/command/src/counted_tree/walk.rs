@@ -34,7 +34,8 @@ impl Tree<'_> {
             let node = loaded.node.as_ref().map(Held::node);
             return node.map(Known::Loaded).ok_or_else(|| damaged("a child that is deleted"));
         }
-        Ok(Known::Read(read_node(exec, &self.key.node_row(self.generation, number))?.node))
+        let stored = exec.txn.get_stored(&self.key.node_row(self.generation, number))?;
+        Ok(Known::Read(read_node(stored)?.node))
     }
 
     /// Returns the number of items for which `is_before` is true. These must be the first ones.

@@ -1,16 +1,20 @@
 //! Changes within lists: `LSET`, `LINSERT`, `LREM` and `LTRIM`.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
 use resp::Reply;
 
 use super::{rank_at, replace, tree, TREE};
-use crate::counted_tree::{Direction, Place, Sought, Writing};
+use crate::counted_tree::{count_of, Direction, Place, Writing};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
 use crate::number::integer;
 use crate::ranked::{is_rewritten, rank_interval};
+
+/// Number of removed elements for one that remains from which a list is written again. The removal
+/// of whole leaves costs less than writing as many elements.
+const REMOVED_PER_REWRITTEN: u64 = 16;
 
 pub(crate) fn lset(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
@@ -74,14 +78,16 @@ pub(crate) fn lrem(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let direction = if count < 0 { Direction::Backward } else { Direction::Forward };
     let most = if count == 0 { u64::MAX } else { count.unsigned_abs() };
     let mut ranks = matches(exec, &key, list, &args[3], (most, direction))?;
-    // Ranks stay valid if the last ones are removed first.
     ranks.sort_unstable();
-    let mut writing = Writing::begin(exec, &key, TREE, Some(list));
-    for rank in ranks.iter().rev() {
-        writing.remove(exec, Sought::Rank(*rank))?;
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for rank in ranks {
+        match ranges.last_mut() {
+            Some(last) if last.end == rank => last.end += 1,
+            _ => ranges.push(rank..rank + 1),
+        }
     }
-    writing.finish(exec);
-    Ok(Reply::Int(ranks.len() as i64))
+    remove_ranges(exec, &key, list, &ranges)?;
+    Ok(Reply::Int(count_of(&ranges) as i64))
 }
 
 pub(crate) fn ltrim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -89,67 +95,58 @@ pub(crate) fn ltrim(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
     let Some(list) = exec.find_list(&key)? else { return Ok(Reply::OK) };
     let (first, behind) = rank_interval(first, last, list.len);
-    let removed = list.len - (behind - first);
-    if removed == list.len {
-        exec.remove(&key, &list.meta())?;
-    } else if rewrite(exec, &key, list, &[(first, behind)])? {
-        return Ok(Reply::OK);
-    } else if removed > 0 {
-        let mut writing = Writing::begin(exec, &key, TREE, Some(list));
-        for _ in behind..list.len {
-            writing.remove(exec, Sought::Rank(behind))?;
-        }
-        for _ in 0..first {
-            writing.remove(exec, Sought::Rank(0))?;
-        }
-        writing.finish(exec);
-    } else {
+    if behind - first == list.len {
         // As in Redis, this counts as a change.
         exec.touch(&key);
+    } else {
+        remove_ranges(exec, &key, list, &[0..first, behind..list.len])?;
     }
     Ok(Reply::OK)
 }
 
-/// Writes a list again with the elements of these ranks only, if few of many remain and they do not
-/// take too much memory. The sweep deletes the others. Returns false if it has done nothing.
-fn rewrite(
+/// Removes the elements with these ranks. The ranges ascend and do not overlap. If very few of many
+/// remain, they are written again, and the sweep deletes the others.
+pub(super) fn remove_ranges(
     exec: &mut Exec<'_, '_>,
     key: &Key<'_>,
     list: Collection,
-    kept: &[(u64, u64)],
-) -> CommandResult<bool> {
-    let left: u64 = kept.iter().map(|(first, behind)| behind - first).sum();
-    if !is_rewritten(list.len - left, list.len) {
-        return Ok(false);
-    }
-    let rewritten = exec.unless_too_much(|exec| {
-        let mut elements = Vec::new();
-        for (first, behind) in kept {
-            elements.extend(tree(key, list).items(exec, *first, behind - first, Direction::Forward)?);
-        }
-        replace(exec, key, list.expire_at_ms, elements)
-    })?;
-    Ok(rewritten.is_some())
-}
-
-/// Removes the elements with these ranks. If few remain of many, they are written again, and the
-/// sweep deletes the others.
-pub(super) fn remove_ranks(
-    exec: &mut Exec<'_, '_>,
-    key: &Key<'_>,
-    list: Collection,
-    (first, count): (u64, u64),
+    ranges: &[Range<u64>],
 ) -> CommandResult<()> {
-    if count >= list.len {
-        return exec.remove(key, &list.meta());
-    }
-    if rewrite(exec, key, list, &[(0, first), (first.saturating_add(count), list.len)])? {
+    let removed = count_of(ranges);
+    if removed == 0 {
         return Ok(());
     }
-    let mut writing = Writing::begin(exec, key, TREE, Some(list));
-    for _ in 0..count {
-        writing.remove(exec, Sought::Rank(first))?;
+    if removed >= list.len {
+        return exec.remove(key, &list.meta());
     }
+    if is_rewritten(removed, list.len, REMOVED_PER_REWRITTEN) {
+        let rewritten = exec.unless_too_much(|exec| {
+            let kept = elements_besides(exec, key, list, ranges)?;
+            replace(exec, key, list.expire_at_ms, kept)
+        })?;
+        if rewritten.is_some() {
+            return Ok(());
+        }
+    }
+    let mut writing = Writing::begin(exec, key, TREE, Some(list));
+    writing.remove_ranges(exec, ranges, &mut |_, _| Ok(()))?;
     writing.finish(exec);
     Ok(())
+}
+
+/// Returns the elements with other ranks.
+fn elements_besides(
+    exec: &Exec<'_, '_>,
+    key: &Key<'_>,
+    list: Collection,
+    ranges: &[Range<u64>],
+) -> CommandResult<Vec<Bytes>> {
+    let tree = tree(key, list);
+    let mut elements = Vec::new();
+    let mut first = 0;
+    for range in ranges.iter().chain([&(list.len..list.len)]) {
+        elements.extend(tree.items(exec, first, range.start.saturating_sub(first), Direction::Forward)?);
+        first = range.end;
+    }
+    Ok(elements)
 }

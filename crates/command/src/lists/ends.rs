@@ -92,7 +92,8 @@ pub(crate) fn take(
         Direction::Forward => 0,
         Direction::Backward => list.len - count,
     };
-    super::change::remove_ranks(exec, key, list, (first, count))?;
+    let ranks = first..first + count;
+    super::change::remove_ranges(exec, key, list, &[ranks])?;
     Ok(taken)
 }
 
@@ -104,7 +105,7 @@ fn outermost(end: Direction) -> Sought<'static> {
     }
 }
 
-fn take_one(exec: &Exec<'_, '_>, writing: &mut Writing<'_>, end: Direction) -> CommandResult<Bytes> {
+fn take_one(exec: &mut Exec<'_, '_>, writing: &mut Writing<'_>, end: Direction) -> CommandResult<Bytes> {
     writing.remove(exec, outermost(end))
 }
 

@@ -9,7 +9,9 @@
 //! Only rows of keys and of their elements are learnt, because others are not looked up one by one.
 //!
 //! The rows are in layers of a blocked Bloom filter: each sets eight bits in one cache line. The
-//! first layer is made for the expected number of rows, and each further one doubles the filter.
+//! first layer is made for the expected number of rows, or has a sixteenth of the filter's maximum,
+//! and each further one doubles the filter. So an absent row costs at most five cache lines, unless
+//! the maximum has been raised since.
 
 use types::{Slot, SlotRange};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -27,8 +29,8 @@ const ROW_BITS: u64 = 24;
 /// Bits for each row in a layer that is filled beyond that because no memory is left. One in forty
 /// absent rows is then taken for one that may exist, and more if rows still come.
 const ROW_BITS_MIN: u64 = 8;
-/// Minimum number of rows for which a layer is made.
-const LAYER_ROWS_MIN: u64 = 1 << 14;
+/// Minimum part of the filter's maximum size that a layer takes.
+const LAYER_PART_MIN: u64 = 16;
 
 /// Eight words of a cache line. A row sets one bit in each.
 type Block = [u64; 8];
@@ -120,7 +122,7 @@ impl RowFilter {
     /// Adds a layer for `rows` rows, or for as many as memory is left for.
     fn add_layer(&mut self, rows: u64) {
         let left = self.bytes_max.saturating_sub(self.bytes) / BLOCK_BYTES * BLOCK_BYTES;
-        let rows_max = rows.max(LAYER_ROWS_MIN).min(left * 8 / ROW_BITS);
+        let rows_max = rows.max(self.bytes_max / LAYER_PART_MIN * 8 / ROW_BITS).min(left * 8 / ROW_BITS);
         let blocks = (rows_max * ROW_BITS).div_ceil(8 * BLOCK_BYTES).min(left / BLOCK_BYTES);
         if blocks > 0 {
             self.bytes += blocks * BLOCK_BYTES;
@@ -239,7 +241,9 @@ impl Layer {
     }
 
     fn may_have(&self, hash: u64) -> bool {
-        self.blocks[self.block(hash)].iter().zip(bits(hash)).all(|(word, bit)| word & bit != 0)
+        let (block, bits) = (&self.blocks[self.block(hash)], bits(hash));
+        // Without a branch for each word: they are in one cache line.
+        (0..8).fold(0, |missing, word| missing | bits[word] & !block[word]) == 0
     }
 
     fn block(&self, hash: u64) -> usize {
@@ -248,9 +252,9 @@ impl Layer {
 }
 
 /// Returns a row's bit in each word of its block.
-fn bits(hash: u64) -> impl Iterator<Item = u64> {
+fn bits(hash: u64) -> Block {
     // The block is chosen by the hash's upper bits, so the bits are taken from a product with an
     // odd number, whose upper bits depend on all of the hash's.
     let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-    (0..8).map(move |word| 1 << (mixed >> (6 * word) & 63))
+    std::array::from_fn(|word| 1 << (mixed >> (6 * word) & 63))
 }
