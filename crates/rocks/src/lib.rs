@@ -18,11 +18,13 @@ pub mod snapshot;
 mod stats;
 mod token_bucket;
 mod under_way;
+mod view;
 
 pub use in_ram::{Fetched, InRam};
-pub use keyspace::{Keyspace, RamUse, Table, View};
+pub use keyspace::{Keyspace, RamUse, Table};
 pub use options::{Compression, OptionError, Options};
 pub use pace::Debt;
 pub use stats::Stats;
 pub use token_bucket::TokenBucket;
 pub use under_way::ReadsUnderWay;
+pub use view::View;

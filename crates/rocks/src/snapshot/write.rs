@@ -16,7 +16,8 @@ use storage::{extent, StorageError};
 
 use super::{at, data_range, SnapshotError};
 use crate::error::classify_sst;
-use crate::keyspace::{Keyspace, View};
+use crate::keyspace::Keyspace;
+use crate::view::View;
 
 /// Size at which a file of a snapshot is closed, in bytes. A file takes a few seconds to resume,
 /// verify and ingest, and a region of many gigabytes still has few files.
