@@ -224,7 +224,7 @@ impl Keyspace {
         let memtables = tier.view(VIEW_ROWS_MAX);
         // The snapshot is taken under the tier's lock, so it contains every memtable dropped so far
         // and no newer row.
-        View { memtables, bounds: None, snapshot: self.db.snapshot(), reads: &self.reads }
+        View::new(memtables, None, self.db.snapshot(), &self.reads)
     }
 
     /// Returns a view of the rows in `from..to`.
@@ -242,7 +242,7 @@ impl Keyspace {
         let (memtables, end) = tier.view_of(from, to, rows_max);
         let bounds = (Bytes::copy_from_slice(from), end.clone().unwrap_or(Bytes::copy_from_slice(to)));
         let (snapshot, reads) = (self.db.snapshot(), &self.reads);
-        (View { memtables, bounds: Some(bounds), snapshot, reads }, end)
+        (View::new(memtables, Some(bounds), snapshot, reads), end)
     }
 
     /// Tells the RAM tier the present time, from which the idle times of rows are counted.
@@ -508,12 +508,7 @@ impl Keyspace {
 
     /// Scans RocksDB's present rows, without those in the RAM tier.
     pub(crate) fn scan_flash(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
-        let view = View {
-            memtables: MemtableView::default(),
-            bounds: None,
-            snapshot: self.db.snapshot(),
-            reads: &self.reads,
-        };
+        let view = View::new(MemtableView::default(), None, self.db.snapshot(), &self.reads);
         // RocksDB reads ahead by itself once a scan has read some blocks. Many of these scans are
         // short.
         let mut options = ReadOptions::default();
@@ -537,7 +532,7 @@ impl Keyspace {
             (first, end, reach, tier.flash_version(), self.db.snapshot())
         };
         self.misses.fetch_add(1, Ordering::Relaxed);
-        let view = View { memtables: MemtableView::default(), bounds: None, snapshot, reads: &self.reads };
+        let view = View::new(MemtableView::default(), None, snapshot, &self.reads);
         let (mut rows, mut bytes) = (Vec::new(), 0usize);
         // Returns the row that ends the range, or the end of the part if all of its rows fit.
         let mut read = |from: &[u8], to: &[u8], options: ReadOptions| {

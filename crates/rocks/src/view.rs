@@ -17,11 +17,11 @@ const LARGE_SCAN_READAHEAD_BYTES: usize = 2 << 20;
 
 /// A view of the keyspace at one moment.
 pub struct View<'a> {
-    pub(crate) memtables: MemtableView,
+    memtables: MemtableView,
     /// The range `from..to` that the view covers; `None` if it covers all rows.
-    pub(crate) bounds: Option<(Bytes, Bytes)>,
-    pub(crate) snapshot: rocksdb::Snapshot<'a>,
-    pub(crate) reads: &'a ReadsUnderWay,
+    bounds: Option<(Bytes, Bytes)>,
+    snapshot: rocksdb::Snapshot<'a>,
+    reads: &'a ReadsUnderWay,
 }
 
 /// # Panics
@@ -55,7 +55,16 @@ impl Reader for View<'_> {
     }
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    pub(crate) fn new(
+        memtables: MemtableView,
+        bounds: Option<(Bytes, Bytes)>,
+        snapshot: rocksdb::Snapshot<'a>,
+        reads: &'a ReadsUnderWay,
+    ) -> View<'a> {
+        View { memtables, bounds, snapshot, reads }
+    }
+
     /// Scans as a large scan does from its first row on.
     pub(crate) fn scan_ahead(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         self.memtables.scan(from, to, |visit| self.scan_flash_ahead(from, to, visit), visit)
@@ -70,7 +79,7 @@ impl View<'_> {
 
     /// Scans flash until the end of the range, a break, or until `limit_bytes` bytes were visited.
     /// In the last case returns the row to continue from.
-    fn scan_part(
+    pub(crate) fn scan_part(
         &self,
         from: &[u8],
         to: &[u8],
