@@ -8,7 +8,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::node::Node;
-use super::{damaged, Tree, LEVELS_MAX, ROOT};
+use super::{damaged, Tree, LEVELS_MAX, READ_AHEAD, ROOT};
 use crate::exec::{CommandResult, Exec};
 
 /// A callback that receives an item that is removed.
@@ -61,29 +61,23 @@ impl Tree<'_> {
         exec: &mut Exec<'_, '_>,
         node: &mut Node,
         below: Below,
-        mut ranges: &[Range<u64>],
+        ranges: &[Range<u64>],
         visit: &mut VisitRemoved<'_>,
     ) -> CommandResult<u64> {
-        let levels = below.levels.checked_sub(1).ok_or_else(|| damaged("too many levels"))?;
-        let mut changed = Vec::new();
-        let (mut first, mut removed) = (below.first, 0);
-        for at in 0..node.len() {
-            let (number, count) = (node.child_number(at), node.child_count(at));
-            let child = Below { number, levels, first };
-            let behind = first.checked_add(count).ok_or_else(|| damaged("too many items"))?;
-            // The ranges that end here or before it are done.
-            ranges = &ranges[ranges.partition_point(|range| range.end <= first)..];
-            let met = &ranges[..ranges.partition_point(|range| range.start < behind)];
-            first = behind;
-            let gone = match met {
-                [] => continue,
-                [range] if range.start <= child.first && behind <= range.end => {
-                    self.remove_whole(exec, child, visit)?
+        let met = children_met(node, below, ranges)?;
+        let (mut changed, mut removed) = (Vec::new(), 0);
+        for (nth, Met { at, child, count, ranges }) in met.iter().enumerate() {
+            if nth % READ_AHEAD == 0 {
+                self.read_ahead(exec, met[nth..].iter().take(READ_AHEAD).map(|met| met.child.number));
+            }
+            let gone = match ranges {
+                [range] if range.start <= child.first && child.first + count <= range.end => {
+                    self.remove_whole(exec, *child, visit)?
                 }
-                met => self.remove_below(exec, child, met, visit)?,
+                ranges => self.remove_below(exec, *child, ranges, visit)?,
             };
             let left = count.checked_sub(gone).ok_or_else(|| damaged("more items than its counts"))?;
-            changed.push((at, left));
+            changed.push((*at, left));
             removed += gone;
         }
         let (mut gone, mut shrunk) = (Vec::new(), Vec::new());
@@ -125,6 +119,10 @@ impl Tree<'_> {
                     1
                 }
                 false => {
+                    if at % READ_AHEAD == 0 {
+                        let next = (at..node.len()).take(READ_AHEAD);
+                        self.read_ahead(exec, next.map(|at| node.child_number(at)));
+                    }
                     let child = Below { number: node.child_number(at), levels, ..below };
                     self.remove_whole(exec, child, visit)?
                 }
@@ -132,6 +130,37 @@ impl Tree<'_> {
         }
         Ok(removed)
     }
+}
+
+/// A child of which items are removed.
+struct Met<'r> {
+    /// Its position in the parent.
+    at: usize,
+    child: Below,
+    /// The number of its items before the removal.
+    count: u64,
+    /// The ranges with some of its items.
+    ranges: &'r [Range<u64>],
+}
+
+/// Returns the children of a node of which items are removed, in order.
+fn children_met<'r>(node: &Node, below: Below, mut ranges: &'r [Range<u64>]) -> CommandResult<Vec<Met<'r>>> {
+    let levels = below.levels.checked_sub(1).ok_or_else(|| damaged("too many levels"))?;
+    let mut met = Vec::new();
+    let mut first = below.first;
+    for at in 0..node.len() {
+        let count = node.child_count(at);
+        let behind = first.checked_add(count).ok_or_else(|| damaged("too many items"))?;
+        // The ranges that end here or before it are done.
+        ranges = &ranges[ranges.partition_point(|range| range.end <= first)..];
+        let of_child = &ranges[..ranges.partition_point(|range| range.start < behind)];
+        if !of_child.is_empty() {
+            let child = Below { number: node.child_number(at), levels, first };
+            met.push(Met { at, child, count, ranges: of_child });
+        }
+        first = behind;
+    }
+    Ok(met)
 }
 
 /// Returns the number of ranks in ranges.

@@ -1,6 +1,8 @@
 //! Trees against vectors.
 
+use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
@@ -16,11 +18,9 @@ fn key() -> KeyRef<'static> {
     KeyRef::new(0, b"k")
 }
 
-/// Runs a function over the rows, and keeps what it writes.
-fn with_rows<T>(engine: &mut MemoryKeyspace, run: impl FnOnce(&mut Exec<'_, '_>) -> T) -> T {
-    let mut txn = Txn::begin(engine, 1).unwrap();
-    let mut exec = Exec {
-        txn: &mut txn,
+fn exec_over<'t, 'r>(txn: &'t mut Txn<'r>) -> Exec<'t, 'r> {
+    Exec {
+        txn,
         now_ms: 1,
         seed: 0,
         db: 0,
@@ -28,7 +28,13 @@ fn with_rows<T>(engine: &mut MemoryKeyspace, run: impl FnOnce(&mut Exec<'_, '_>)
         slots: SlotRange::ALL,
         limits: Limits::default(),
         resp3: false,
-    };
+    }
+}
+
+/// Runs a function over the rows, and keeps what it writes.
+fn with_rows<T>(engine: &mut MemoryKeyspace, run: impl FnOnce(&mut Exec<'_, '_>) -> T) -> T {
+    let mut txn = Txn::begin(engine, 1).unwrap();
+    let mut exec = exec_over(&mut txn);
     let result = run(&mut exec);
     let writes = txn.finish().0;
     engine.write(writes);
@@ -324,31 +330,41 @@ fn changes_of_a_batch_that_are_undone_leave_the_nodes_as_they_were() {
 fn a_command_that_does_not_write_a_node_that_it_took_fails() {
     let engine = MemoryKeyspace::default();
     let mut txn = Txn::begin(&engine, 1).unwrap();
-    let mut exec = Exec {
-        txn: &mut txn,
-        now_ms: 1,
-        seed: 0,
-        db: 0,
-        mode: Mode::Apply,
-        slots: SlotRange::ALL,
-        limits: Limits::default(),
-        resp3: false,
-    };
+    let mut exec = exec_over(&mut txn);
     insert_last(&mut exec, Tree::create(&key(), GENERATION, |_, _| Bytes::new()), 0..5);
     open().remove(&mut exec, Sought::Last).unwrap();
     assert!(matches!(exec.txn.take_failure(), Some(StorageError::Corrupt(_))));
 }
 
-/// A reader that counts the rows that are requested.
+/// A reader that counts the rows that are requested, and keeps those that are read ahead.
 struct Counting<'a> {
     engine: &'a MemoryKeyspace,
-    rows: std::cell::Cell<usize>,
+    rows: Cell<usize>,
+    ahead: RefCell<BTreeSet<Bytes>>,
+    /// The number of rows that were read ahead.
+    read_ahead: Cell<usize>,
+}
+
+impl<'a> Counting<'a> {
+    fn new(engine: &'a MemoryKeyspace) -> Counting<'a> {
+        Counting { engine, rows: Cell::new(0), ahead: RefCell::default(), read_ahead: Cell::new(0) }
+    }
 }
 
 impl Reader for Counting<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
         self.rows.set(self.rows.get() + 1);
+        self.ahead.borrow_mut().remove(row);
         self.engine.get(row)
+    }
+
+    fn read_ahead(&self, rows: Vec<Bytes>) {
+        self.read_ahead.set(self.read_ahead.get() + rows.len());
+        self.ahead.borrow_mut().extend(rows);
+    }
+
+    fn is_worth_reading_ahead(&self) -> bool {
+        true
     }
 
     fn scan(&self, _: &[u8], _: &[u8], _: &mut storage::Visit<'_>) -> storage::Result<()> {
@@ -375,18 +391,9 @@ fn one_item_of_many_costs_a_node_of_each_level() {
     engine.scan(&from, &to, &mut |_, _| (rows += 1, ControlFlow::Continue(())).1).unwrap();
     assert!(rows < count / 120, "{rows} rows: nodes are full after insertions in order");
     for rank in [0, count / 2, count - 1] {
-        let counting = Counting { engine: &engine, rows: std::cell::Cell::new(0) };
+        let counting = Counting::new(&engine);
         let mut txn = Txn::new(&counting, 1, storage::load_state(&engine, 1).unwrap());
-        let mut exec = Exec {
-            txn: &mut txn,
-            now_ms: 1,
-            seed: 0,
-            db: 0,
-            mode: Mode::Apply,
-            slots: SlotRange::ALL,
-            limits: Limits::default(),
-            resp3: false,
-        };
+        let mut exec = exec_over(&mut txn);
         let mut tree = Tree::open(&key(), GENERATION, |_, _| Bytes::new());
         assert_eq!(tree.get(&exec, rank).unwrap(), Some(Bytes::from(rank.to_string())));
         assert_eq!(counting.rows.take(), 3);
@@ -397,4 +404,39 @@ fn one_item_of_many_costs_a_node_of_each_level() {
         assert_eq!(writes.len(), 3 + 1, "the changed nodes and the region's state");
         assert!(writes.iter().all(|(_, value)| value.as_ref().is_none_or(|row| row.len() < 3000)));
     }
+}
+
+#[test]
+fn walks_and_removals_read_ahead_what_they_need() {
+    let mut engine = MemoryKeyspace::default();
+    let count = 100_000u64;
+    with_rows(&mut engine, |exec| {
+        insert_last(exec, Tree::create(&key(), GENERATION, |_, _| Bytes::new()), 0..count);
+    });
+    // Returns the number of rows that were requested, and of those that were read ahead.
+    let run = |run: &dyn Fn(&mut Exec<'_, '_>)| {
+        let counting = Counting::new(&engine);
+        let mut txn = Txn::new(&counting, 1, storage::load_state(&engine, 1).unwrap());
+        run(&mut exec_over(&mut txn));
+        assert!(counting.ahead.take().len() < 2 * READ_AHEAD, "few rows are read ahead in vain");
+        (counting.rows.get(), counting.read_ahead.get())
+    };
+    let walk = |direction, skipped, walked| {
+        run(&|exec| {
+            assert_eq!(open().items(exec, skipped, walked, direction).unwrap().len() as u64, walked);
+        })
+    };
+    for direction in [Direction::Forward, Direction::Backward] {
+        let (requested, ahead) = walk(direction, 0, count);
+        assert!(requested > 700 && ahead + 10 > requested, "{ahead} of {requested}");
+        assert_eq!(walk(direction, count / 2, 1), (3, 0), "a look-up reads nothing ahead");
+        let (requested, ahead) = walk(direction, 0, 1000);
+        assert!(ahead < 2 * requested, "{ahead} for {requested}");
+    }
+    let (requested, ahead) = run(&|exec| {
+        let mut tree = open();
+        tree.remove_ranges(exec, &[10..count / 2, count - 5000..count - 10], &mut |_, _| Ok(())).unwrap();
+        tree.flush(exec);
+    });
+    assert!(requested > 400 && ahead + 10 > requested, "{ahead} of {requested}");
 }

@@ -1,4 +1,4 @@
-//! Collections so large that they are copied in parts.
+//! Collections so large that they are copied in parts, and removals of many of their elements.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,6 +25,8 @@ pub struct Large {
     sizes: BTreeMap<String, usize>,
     /// Number of collections that were copied or renamed in parts.
     pub copied: usize,
+    /// Number of removals from lists and sorted sets.
+    pub removed: usize,
 }
 
 impl Large {
@@ -32,7 +34,17 @@ impl Large {
         let open = |address| Connection::open(address).expect("the server accepts connections");
         let (ours, theirs) = (open(ours), open(theirs));
         let (chance, tag) = (Chance::new(seed ^ 0x1A49E), tag.to_owned());
-        Large { seed, chance, tag, ours, theirs, log: Vec::new(), sizes: BTreeMap::new(), copied: 0 }
+        Large {
+            seed,
+            chance,
+            tag,
+            ours,
+            theirs,
+            log: Vec::new(),
+            sizes: BTreeMap::new(),
+            copied: 0,
+            removed: 0,
+        }
     }
 
     fn key(&mut self) -> String {
@@ -47,7 +59,7 @@ impl Large {
     pub fn turn(&mut self) -> Result<(), String> {
         let (a, b) = (self.key(), self.key());
         let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        match self.chance.below(10) {
+        match self.chance.below(14) {
             0..=2 => {
                 let (count, kind) = (ELEMENTS[self.chance.below(ELEMENTS.len())], self.chance.below(4));
                 let name = ["HSET", "SADD", "ZADD", "RPUSH"][kind];
@@ -56,6 +68,7 @@ impl Large {
                     match name {
                         "HSET" => args.extend([format!("f{number}"), "v".to_owned()]),
                         "ZADD" => args.extend([(number % 100).to_string(), format!("m{number}")]),
+                        "RPUSH" => args.push(format!("m{}", number % 700)),
                         _ => args.push(format!("m{number}")),
                     }
                 }
@@ -70,6 +83,7 @@ impl Large {
             }
             4 => self.compare(&words(format!("SREM {a} m1 m2 m3"))).map(|_| ()),
             5 => self.compare(&words(format!("EXPIRE {a} 1000000"))).map(|_| ()),
+            10.. => (0..4).try_for_each(|_| self.remove_elements(&a)),
             at => {
                 let line = match at {
                     6 => format!("COPY {a} {b} REPLACE"),
@@ -86,6 +100,51 @@ impl Large {
                 Ok(())
             }
         }
+    }
+
+    /// Removes elements of a list or sorted set, and compares those that are left.
+    fn remove_elements(&mut self, key: &str) -> Result<(), String> {
+        let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let kind = self.compare(&words(format!("TYPE {key}")))?;
+        let (first, count) = (self.chance.below(24_000), self.chance.below(6_000));
+        let (first, count) = match self.chance.below(3) {
+            0 => (first, count),
+            // Most are removed, or few.
+            1 => (first % 200, 4 * count),
+            _ => (first, count % 200),
+        };
+        let last = first + count;
+        let at = self.chance.below(5);
+        let (removal, length, rest) = match kind {
+            Reply::Simple(kind) if kind == "list" => {
+                let removal = match at {
+                    0 => format!("LTRIM {key} {first} {last}"),
+                    1 => format!("LTRIM {key} {count} -{}", 1 + first % 200),
+                    2 => format!("LREM {key} {} m{}", [0, 2, -2][count % 3], first % 700),
+                    3 => format!("LPOP {key} {count}"),
+                    _ => format!("RPOP {key} {count}"),
+                };
+                (removal, "LLEN", "LRANGE 0 -1")
+            }
+            Reply::Simple(kind) if kind == "zset" => {
+                let removal = match at {
+                    0 => format!("ZREMRANGEBYRANK {key} {first} {last}"),
+                    1 => format!("ZREMRANGEBYRANK {key} -{last} -{}", 1 + first % 200),
+                    2 => format!("ZREMRANGEBYSCORE {key} {} ({}", first % 100, first % 100 + count % 60),
+                    3 => format!("ZPOPMIN {key} {count}"),
+                    _ => format!("ZPOPMAX {key} {count}"),
+                };
+                (removal, "ZCARD", "ZRANGE 0 -1 WITHSCORES")
+            }
+            _ => return Ok(()),
+        };
+        self.compare(&words(removal))?;
+        match self.compare(&words(format!("{length} {key}")))? {
+            Reply::Int(size) if size > 0 => self.sizes.insert(key.to_owned(), size as usize),
+            _ => self.sizes.remove(key),
+        };
+        self.removed += 1;
+        self.compare(&words(rest.replacen(' ', &format!(" {key} "), 1))).map(|_| ())
     }
 
     fn compare(&mut self, args: &[String]) -> Result<Reply, String> {

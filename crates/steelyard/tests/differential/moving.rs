@@ -45,13 +45,14 @@ impl Program {
     }
 }
 
-/// The programs have seen these numbers of transactions, of waits that ended with an element, and
-/// of copies in parts.
+/// The programs have seen these numbers of transactions, of waits that ended with an element, of
+/// copies in parts, and of removals from large lists and sorted sets.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub transactions: transactions::Tally,
     pub served: usize,
     pub copied: usize,
+    pub removed: usize,
 }
 
 /// Gives the node all slots.
@@ -108,7 +109,10 @@ pub fn run_programs(
         match program {
             Program::Transactions(transactions) => tally.transactions.add(&transactions.tally),
             Program::Waits(waits) => tally.served += waits.served,
-            Program::Large(large) => tally.copied += large.copied,
+            Program::Large(large) => {
+                tally.copied += large.copied;
+                tally.removed += large.removed;
+            }
             Program::Session(_) | Program::Scripts(..) => {}
         }
     }
