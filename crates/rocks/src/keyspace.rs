@@ -59,8 +59,8 @@ const SCAN_LEARNS_MAX: usize = 2;
 const LEARNT_RANGE_ROWS: usize = RANGE_ROWS_MAX / 2;
 /// Maximum number of deleted rows that are skipped at once to learn rows that no scan asked for.
 const SKIPPED_ROWS_MAX: u64 = 256;
-/// Number of rows that move to the row cache under one lock.
-const SETTLED_ROWS: usize = 256;
+/// Number of rows that move to the row cache under one lock. Each may evict some rows and ranges.
+const SETTLED_ROWS: usize = 64;
 /// Number of rows that the filter of rows learns under one lock.
 const LEARNT_ROWS: usize = 1024;
 /// Bytes of rows after which a pass for the filter may pause.
@@ -478,10 +478,11 @@ impl Keyspace {
         for memtable in frozen {
             self.pace.flush_begins(memtable.bytes());
             let ingested = self.flusher.ingest(&self.db, &memtable, &|| self.debt(), &self.pace);
-            drop(memtable);
             if ingested.is_ok() {
                 self.in_steps(|tier| tier.settle(SETTLED_ROWS));
             }
+            // The last reference: a million rows are freed here, while nobody waits for the tier.
+            drop(memtable);
             self.pace.flush_ends(ingested.is_ok());
             ingested?;
             self.signal(&self.room);

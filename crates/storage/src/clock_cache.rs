@@ -17,6 +17,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::chunked::Chunked;
+
 /// Maximum number of entries that are examined per call. It bounds the time of a call after a large
 /// reduction of the budget.
 const STEPS_PER_CALL: usize = 64;
@@ -43,7 +45,7 @@ struct Held<E> {
 
 #[derive(Debug)]
 pub struct Clock<E> {
-    places: Vec<Option<Held<E>>>,
+    places: Chunked<Option<Held<E>>>,
     free: Vec<usize>,
     hand: usize,
     bytes: u64,
@@ -98,7 +100,7 @@ impl<E: Entry> Clock<E> {
     /// Creates an empty clock with a budget in bytes.
     pub fn new(bytes_max: u64) -> Clock<E> {
         Clock {
-            places: Vec::new(),
+            places: Chunked::default(),
             free: Vec::new(),
             hand: 0,
             bytes: 0,
@@ -159,21 +161,19 @@ impl<E: Entry> Clock<E> {
     pub fn add(&mut self, entry: E) -> usize {
         let (bytes, was_evicted) = (entry.bytes(), self.evicted.take(entry.hash()));
         self.bytes += bytes;
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() - 1
-        });
+        let place = self.free.pop().unwrap_or_else(|| self.places.push(None));
         let probation = (!was_evicted).then(|| {
             self.probations += 1;
             self.probation_bytes += bytes;
             self.probation.push_back((place, self.probations));
             self.probations
         });
-        self.places[place] = Some(Held { entry, is_used: AtomicBool::new(false), probation });
+        let held = Held { entry, is_used: AtomicBool::new(false), probation };
+        *self.places.get_mut(place).expect("the place was added") = Some(held);
         if self.probation.len() > 2 * self.places.len() {
             // Most of them were removed while the cache had room.
             let Clock { places, probation, .. } = self;
-            let is_on = |place: usize| places[place].as_ref().and_then(|held| held.probation);
+            let is_on = |place: usize| places.get(place)?.as_ref()?.probation;
             probation.retain(|(place, number)| is_on(*place) == Some(*number));
         }
         place
@@ -222,7 +222,7 @@ impl<E: Entry> Clock<E> {
     /// Ends the oldest probation. Returns the place of its entry if the entry must be evicted.
     fn end_probation(&mut self) -> Option<usize> {
         let (place, number) = self.probation.pop_front()?;
-        let held = self.places[place].as_mut().filter(|held| held.probation == Some(number))?;
+        let held = self.places.get_mut(place)?.as_mut().filter(|held| held.probation == Some(number))?;
         if !std::mem::take(held.is_used.get_mut()) {
             return Some(place);
         }
@@ -235,7 +235,7 @@ impl<E: Entry> Clock<E> {
     /// evicted.
     fn pass_hand(&mut self) -> Option<usize> {
         self.hand = if self.hand + 1 < self.places.len() { self.hand + 1 } else { 0 };
-        let held = self.places[self.hand].as_mut().filter(|held| held.probation.is_none())?;
+        let held = self.places.get_mut(self.hand)?.as_mut().filter(|held| held.probation.is_none())?;
         (!std::mem::take(held.is_used.get_mut())).then_some(self.hand)
     }
 }
@@ -351,7 +351,7 @@ mod tests {
             }
             clock.evict(|place, _| held.retain(|other| *other != place));
             let sum = |probation: bool| -> u64 {
-                let held = clock.places.iter().flatten();
+                let held = (0..clock.places()).filter_map(|place| clock.places.get(place)?.as_ref());
                 held.filter(|held| !probation || held.probation.is_some()).map(|held| held.entry.1).sum()
             };
             assert_eq!((clock.bytes, clock.probation_bytes), (sum(false), sum(true)), "step {step}");

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+mod chunked;
 pub mod clock_cache;
 mod content;
 mod count;

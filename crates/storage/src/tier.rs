@@ -43,6 +43,7 @@ mod memtable;
 mod ranges;
 mod row_cache;
 mod row_filter;
+mod row_index;
 mod row_map;
 
 use std::cell::Cell;

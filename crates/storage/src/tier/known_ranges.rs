@@ -47,6 +47,9 @@ const PLACE_BYTES: u64 = size_of::<(Bytes, Bytes)>() as u64;
 /// Maximum number of ranges that are examined per call for eviction. It bounds the time of a call
 /// after a large reduction of the budget.
 const EVICTION_STEPS: usize = 16;
+/// The same for each row that changes. A call of the tier changes many rows, and an eviction frees
+/// two pieces of memory for each row of a range.
+const EVICTION_STEPS_PER_ROW: usize = 2;
 
 #[derive(Debug)]
 pub(super) struct KnownRanges {
@@ -119,7 +122,7 @@ impl KnownRanges {
     /// ones.
     pub fn set_bytes_max(&mut self, bytes_max: u64) {
         self.bytes_max = bytes_max;
-        self.make_room(0);
+        self.make_room(0, EVICTION_STEPS);
     }
 
     /// Returns true if ranges can be learnt.
@@ -169,12 +172,12 @@ impl KnownRanges {
         let Some((from, to)) = self.gap(&from, &to, 1) else { return false };
         rows.retain(|(row, _)| from <= *row && *row < to);
         let known = Known::new(to.clone(), rows);
-        if !self.make_room(known.bytes(&from)) {
+        if !self.make_room(known.bytes(&from), EVICTION_STEPS) {
             return false;
         }
         self.insert(from.clone(), known);
         // The parts of a divided range take a little more.
-        let has_room = self.make_room(0);
+        let has_room = self.make_room(0, EVICTION_STEPS);
         if !has_room {
             self.forget(&from, &to, usize::MAX - 1);
         }
@@ -241,7 +244,7 @@ impl KnownRanges {
                 self.insert(first.clone(), known);
             }
         }
-        if value.is_some() && !self.make_room(0) {
+        if value.is_some() && !self.make_room(0, EVICTION_STEPS_PER_ROW) {
             self.forget(&first, &to, usize::MAX - 1);
         }
     }
@@ -264,9 +267,10 @@ impl KnownRanges {
         is_last
     }
 
-    /// Evicts a few ranges, so that `bytes` more fit into the budget. Returns true if they fit.
-    fn make_room(&mut self, bytes: u64) -> bool {
-        for _ in 0..EVICTION_STEPS {
+    /// Examines up to `steps` ranges and evicts some, so that `bytes` more fit into the budget.
+    /// Returns true if they fit.
+    fn make_room(&mut self, bytes: u64, steps: usize) -> bool {
+        for _ in 0..steps {
             if self.bytes + bytes <= self.bytes_max {
                 return true;
             }

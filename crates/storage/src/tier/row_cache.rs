@@ -2,11 +2,11 @@
 //! evicted.
 
 use bytes::Bytes;
-use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::last_use::{LastUse, Seconds};
 use super::ranges::Ranges;
+use super::row_index::RowIndex;
 use crate::clock_cache::{self, Clock};
 
 /// Estimated memory that an entry takes in addition to its key and value, in bytes.
@@ -30,7 +30,7 @@ struct Entry {
 pub(super) struct RowCache {
     hash_seed: u64,
     /// The places of the clock's entries.
-    table: HashTable<usize>,
+    index: RowIndex<usize>,
     clock: Clock<Entry>,
 }
 
@@ -50,7 +50,7 @@ fn bytes_of(row: &[u8], value: &Option<Bytes>) -> u64 {
 
 impl RowCache {
     pub fn new(bytes_max: u64, hash_seed: u64) -> RowCache {
-        RowCache { hash_seed, table: HashTable::new(), clock: Clock::new(bytes_max) }
+        RowCache { hash_seed, index: RowIndex::default(), clock: Clock::new(bytes_max) }
     }
 
     pub fn hash_seed(&self) -> u64 {
@@ -74,17 +74,17 @@ impl RowCache {
     /// The old index is returned, because dropping it may take long. Of very many rows only some
     /// are kept, because moving them takes time.
     pub fn shrink(&mut self) -> Option<RowCache> {
-        let (places, rows) = (self.clock.places(), self.table.len());
+        let (places, rows) = (self.clock.places(), self.index.len());
         if places < INDEX_PLACES_MIN || rows > places / 4 {
             return None;
         }
         let mut old = RowCache {
             hash_seed: self.hash_seed,
-            table: std::mem::take(&mut self.table),
+            index: std::mem::take(&mut self.index),
             clock: self.clock.replace(),
         };
         for place in 0..places {
-            if self.table.len() == ROWS_MOVED_MAX {
+            if self.index.len() == ROWS_MOVED_MAX {
                 break;
             }
             if let Some(Entry { last_use, row, value, .. }) = old.clock.remove(place) {
@@ -156,8 +156,8 @@ impl RowCache {
             None => {
                 let (row, value) = (row.clone(), value.clone());
                 let place = self.clock.add(Entry { hash, last_use: LastUse::at(used), row, value });
-                let hash_at = |place: &usize| self.clock.get(*place).map_or(0, |entry| entry.hash);
-                self.table.insert_unique(hash, place, hash_at);
+                let hash_at = |place| self.clock.get(place).map_or(0, |entry| entry.hash);
+                self.index.insert(hash, place, hash_at);
             }
         }
         self.evict();
@@ -180,25 +180,18 @@ impl RowCache {
     }
 
     fn find(&self, hash: u64, row: &[u8]) -> Option<usize> {
-        let is_it = |place: &usize| self.clock.get(*place).is_some_and(|entry| entry.row[..] == *row);
-        self.table.find(hash, is_it).copied()
+        self.index.find(hash, |place| self.clock.get(place).is_some_and(|entry| entry.row[..] == *row))
     }
 
     fn remove(&mut self, place: usize) {
         if let Some(entry) = self.clock.remove(place) {
-            unlink(&mut self.table, place, &entry);
+            self.index.remove(entry.hash, place);
         }
     }
 
     /// Evicts a few rows if the cache exceeds its budget.
     fn evict(&mut self) {
-        let RowCache { table, clock, .. } = self;
-        clock.evict(|place, entry| unlink(table, place, &entry));
-    }
-}
-
-fn unlink(table: &mut HashTable<usize>, place: usize, entry: &Entry) {
-    if let Ok(found) = table.find_entry(entry.hash, |other| *other == place) {
-        found.remove();
+        let RowCache { index, clock, .. } = self;
+        clock.evict(|place, entry| index.remove(entry.hash, place));
     }
 }

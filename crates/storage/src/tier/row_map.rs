@@ -18,11 +18,12 @@
 use std::ops::Bound;
 
 use bytes::Bytes;
-use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use self::blocks::{Blocks, Probe};
 use super::last_use::{LastUse, Seconds};
+use super::row_index::RowIndex;
+use crate::chunked::Chunked;
 use crate::merge::Written;
 use crate::rows::{subkey_at, SPACE_DATA};
 
@@ -38,13 +39,10 @@ const PAGES: usize = SLOT_PAGES + 2;
 /// Maximum number of rows whose look-ups wait for memory at the same time.
 pub(super) const TOGETHER: usize = 16;
 
-/// Number of rows, or of parts, per allocation. Chunks never grow, so rows never move.
-const PLACES_PER_CHUNK: usize = 1024;
-
 #[derive(Debug, Default)]
 pub(super) struct RowMap {
     hash_seed: u64,
-    index: HashTable<u32>,
+    index: RowIndex<u32>,
     rows: Places<Row>,
     /// The rows and parts of each page, in order. Empty until the first row is inserted.
     pages: Vec<Blocks<Entry>>,
@@ -96,22 +94,23 @@ fn row_of<'a>(rows: &'a Places<Row>, parts: &'a Places<Part>, entry: Entry) -> &
     }
 }
 
+/// Rows or parts, which never move.
 #[derive(Debug)]
 struct Places<T> {
-    chunks: Vec<Vec<Option<T>>>,
+    things: Chunked<Option<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Default for Places<T> {
     fn default() -> Places<T> {
-        Places { chunks: Vec::new(), free: Vec::new() }
+        Places { things: Chunked::default(), free: Vec::new() }
     }
 }
 
 impl<T> Places<T> {
     fn get(&self, place: u32) -> &T {
-        let slot = &self.chunks[place as usize / PLACES_PER_CHUNK][place as usize % PLACES_PER_CHUNK];
-        slot.as_ref().expect("the index and the entries name places that are taken")
+        let thing = self.things.get(place as usize).and_then(Option::as_ref);
+        thing.expect("the index and the entries name places that are taken")
     }
 
     fn get_mut(&mut self, place: u32) -> &mut T {
@@ -119,7 +118,7 @@ impl<T> Places<T> {
     }
 
     fn slot(&mut self, place: u32) -> &mut Option<T> {
-        &mut self.chunks[place as usize / PLACES_PER_CHUNK][place as usize % PLACES_PER_CHUNK]
+        self.things.get_mut(place as usize).expect("the index and the entries name places")
     }
 
     fn add(&mut self, thing: T) -> u32 {
@@ -127,12 +126,7 @@ impl<T> Places<T> {
             *self.slot(place) = Some(thing);
             return place;
         }
-        if self.chunks.last().is_none_or(|chunk| chunk.len() == PLACES_PER_CHUNK) {
-            self.chunks.push(Vec::with_capacity(PLACES_PER_CHUNK));
-        }
-        let chunk = self.chunks.len() - 1;
-        self.chunks[chunk].push(Some(thing));
-        u32::try_from(chunk * PLACES_PER_CHUNK + self.chunks[chunk].len() - 1).expect("fewer than 2^32 rows")
+        u32::try_from(self.things.push(Some(thing))).expect("fewer than 2^32 rows")
     }
 
     fn take(&mut self, place: u32) -> T {
@@ -158,7 +152,7 @@ impl RowMap {
     /// Creates an empty map whose index has room for `rows` rows. Clients choose keys, so they must
     /// not know the seed.
     pub fn with_seed(hash_seed: u64, rows: usize) -> RowMap {
-        RowMap { hash_seed, index: HashTable::with_capacity(rows), ..RowMap::default() }
+        RowMap { hash_seed, index: RowIndex::with_capacity(rows), ..RowMap::default() }
     }
 
     pub fn hash_seed(&self) -> u64 {
@@ -202,7 +196,7 @@ impl RowMap {
             let mut places = [None; TOGETHER];
             for (place, row) in places.iter_mut().zip(&mut rows) {
                 // The first candidate is the row, almost always.
-                *place = self.index.find(self.hash(row), |_| true).copied();
+                *place = self.index.find(self.hash(row), |_| true);
             }
             let found = places.map(|place| place.map(|place| self.rows.get(place)));
             touch(found.iter().flatten().copied());
@@ -214,11 +208,10 @@ impl RowMap {
     }
 
     fn find(&self, hash: u64, row: &[u8]) -> Option<u32> {
-        let is_it = |place: &u32| {
-            let other = self.rows.get(*place);
+        self.index.find(hash, |place| {
+            let other = self.rows.get(place);
             other.hash == hash && other.row[..] == *row
-        };
-        self.index.find(hash, is_it).copied()
+        })
     }
 
     /// Inserts or overwrites a row, which is a use of it. Returns its previous value, or `None` if
@@ -256,7 +249,7 @@ impl RowMap {
             }
         }
         let rows = &self.rows;
-        self.index.insert_unique(hash, place, |place| rows.get(*place).hash);
+        self.index.insert(hash, place, |place| rows.get(place).hash);
         self.len += 1;
         None
     }
@@ -339,9 +332,7 @@ impl RowMap {
             }
         }
         let taken = self.rows.take(place);
-        if let Ok(found) = self.index.find_entry(taken.hash, |other| *other == place) {
-            found.remove();
-        }
+        self.index.remove(taken.hash, place);
         self.len -= 1;
         taken
     }
