@@ -50,8 +50,6 @@ const UNENCODED_BYTES_MAX: usize = 2 * NODE_BYTES_MAX;
 /// Maximum number of levels. Every node but the edges has at least a few entries, so a tree with
 /// more is damaged.
 const LEVELS_MAX: u32 = 48;
-/// Maximum number of nodes that are read ahead together.
-const READ_AHEAD: usize = 64;
 /// The number of every tree's root.
 pub(crate) const ROOT: u64 = 0;
 

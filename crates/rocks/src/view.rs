@@ -1,12 +1,8 @@
 //! A view of the rows of one moment: memtables over a snapshot of flash.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use rocksdb::ReadOptions;
 use storage::tier::MemtableView;
 use storage::{Reader, Result, Visit};
@@ -19,16 +15,6 @@ use crate::under_way::ReadsUnderWay;
 const LARGE_SCAN_BYTES: usize = 256 << 10;
 const LARGE_SCAN_READAHEAD_BYTES: usize = 2 << 20;
 
-/// Duration from which a read counts as slow, because it waited for a device.
-const SLOW: Duration = Duration::from_micros(50);
-/// Number of slow reads from which it pays to read ahead.
-const SLOW_READS: u32 = 2;
-/// Maximum number of threads that read ahead. A device overlaps the latencies only of reads by
-/// different threads.
-const THREADS: usize = 8;
-/// Maximum bytes of rows that are read ahead together.
-const AHEAD_BYTES_MAX: usize = 4 << 20;
-
 /// A view of the keyspace at one moment.
 pub struct View<'a> {
     memtables: MemtableView,
@@ -36,10 +22,6 @@ pub struct View<'a> {
     bounds: Option<(Bytes, Bytes)>,
     snapshot: rocksdb::Snapshot<'a>,
     reads: &'a ReadsUnderWay,
-    /// Rows that were read ahead, until they are requested.
-    ahead: Mutex<HashMap<Bytes, Option<Bytes>>>,
-    /// Number of reads that waited for a device.
-    slow: AtomicU32,
 }
 
 /// # Panics
@@ -51,30 +33,9 @@ impl Reader for View<'_> {
         if let Some(value) = self.memtables.get(row) {
             return Ok(value);
         }
-        if let Some(value) = self.ahead.lock().remove(row) {
-            return Ok(value);
-        }
         let _read = self.reads.begin();
-        let began = Instant::now();
-        let value = read(&self.snapshot, row)?;
-        if began.elapsed() >= SLOW {
-            self.slow.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(value)
-    }
-
-    fn read_ahead(&self, mut rows: Vec<Bytes>) {
-        rows.retain(|row| self.memtables.get(row).is_none() && !self.ahead.lock().contains_key(row));
-        if rows.len() < 2 {
-            return;
-        }
-        let _read = self.reads.begin();
-        let found = read_together(&self.snapshot, &rows);
-        self.ahead.lock().extend(found);
-    }
-
-    fn is_worth_reading_ahead(&self) -> bool {
-        self.slow.load(Ordering::Relaxed) >= SLOW_READS
+        let value = self.snapshot.get_pinned(row).map_err(classify)?;
+        Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
@@ -94,39 +55,6 @@ impl Reader for View<'_> {
     }
 }
 
-fn read(snapshot: &rocksdb::Snapshot<'_>, row: &[u8]) -> Result<Option<Bytes>> {
-    let value = snapshot.get_pinned(row).map_err(classify)?;
-    Ok(value.map(|value| Bytes::copy_from_slice(&value)))
-}
-
-/// Reads rows by several threads, in order, until all are read or they are large together. Those
-/// whose read failed are missing: the reader that needs them gets the error again.
-fn read_together(snapshot: &rocksdb::Snapshot<'_>, rows: &[Bytes]) -> Vec<(Bytes, Option<Bytes>)> {
-    let (next, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let take = || {
-        let mut found = Vec::new();
-        while bytes.load(Ordering::Relaxed) < AHEAD_BYTES_MAX {
-            let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
-            let Ok(value) = read(snapshot, row) else { continue };
-            bytes.fetch_add(value.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
-            found.push((row.clone(), value));
-        }
-        found
-    };
-    std::thread::scope(|scope| {
-        let others: Vec<_> = (1..THREADS.min(rows.len()))
-            .map_while(|_| {
-                std::thread::Builder::new().name("read-ahead".into()).spawn_scoped(scope, take).ok()
-            })
-            .collect();
-        let mut found = take();
-        for other in others {
-            found.extend(other.join().unwrap_or_default());
-        }
-        found
-    })
-}
-
 impl<'a> View<'a> {
     pub(crate) fn new(
         memtables: MemtableView,
@@ -134,7 +62,7 @@ impl<'a> View<'a> {
         snapshot: rocksdb::Snapshot<'a>,
         reads: &'a ReadsUnderWay,
     ) -> View<'a> {
-        View { memtables, bounds, snapshot, reads, ahead: Mutex::default(), slow: AtomicU32::new(0) }
+        View { memtables, bounds, snapshot, reads }
     }
 
     /// Scans as a large scan does from its first row on.

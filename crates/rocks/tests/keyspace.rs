@@ -94,33 +94,6 @@ fn a_view_stays_at_its_moment() {
 }
 
 #[test]
-fn rows_that_a_view_reads_ahead_are_of_its_moment() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = open(dir.path());
-    let rows = |value: &str| put((0..300).map(|n| (format!("row{n:03}"), format!("{value}{n}"))));
-    db.write(rows("old"));
-    db.flush().unwrap();
-    db.write(one("row007", "from a memtable"));
-    let view = db.view();
-    db.write(rows("new"));
-    db.flush().unwrap();
-    let names = || (0..301).map(|n| Bytes::from(format!("row{n:03}")));
-    view.read_ahead(names().take(200).collect());
-    view.read_ahead(names().collect());
-    for (n, name) in names().enumerate().collect::<Vec<_>>().into_iter().rev() {
-        let expected = match n {
-            7 => Some("from a memtable".into()),
-            300 => None,
-            n => Some(format!("old{n}").into()),
-        };
-        // What was read ahead is not kept.
-        for _ in 0..2 {
-            assert_eq!(view.get(&name).unwrap(), expected);
-        }
-    }
-}
-
-#[test]
 fn a_scan_keeps_its_bounds_its_break_and_its_order_when_it_grows_large() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());

@@ -81,17 +81,6 @@ pub trait Reader {
         false
     }
 
-    /// Hints that these rows are about to be read, in this order. A reader whose reads wait for a
-    /// device reads them together.
-    fn read_ahead(&self, rows: Vec<Bytes>) {
-        let _ = rows;
-    }
-
-    /// Returns true if such hints pay.
-    fn is_worth_reading_ahead(&self) -> bool {
-        false
-    }
-
     /// Returns the value of a row if it is in memory. This has no effect on anything.
     fn look(&self, row: &[u8]) -> Option<Bytes> {
         let _ = row;

@@ -452,22 +452,6 @@ impl<'a> Txn<'a> {
         self.reader.touch(rows);
     }
 
-    /// Returns true if [`read_ahead`](Txn::read_ahead) pays.
-    pub fn is_worth_reading_ahead(&self) -> bool {
-        self.reader.is_worth_reading_ahead()
-    }
-
-    /// Hints that these rows are about to be read, in this order.
-    pub fn read_ahead(&self, rows: impl Iterator<Item = Bytes>) {
-        let is_below = |row: &Bytes| {
-            !self.rows.contains_key(row) && !self.is_range_deleted(row) && PackedKey::of(row).is_none()
-        };
-        let rows: Vec<Bytes> = rows.filter(is_below).collect();
-        if rows.len() > 1 {
-            self.reader.read_ahead(rows);
-        }
-    }
-
     fn get_row(&self, row: &[u8]) -> Result<Option<Bytes>> {
         if let Some(written) = self.rows.get(row) {
             return Ok(written.value().clone());
@@ -792,14 +776,6 @@ impl Reader for Txn<'_> {
 
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         Txn::scan(self, from, to, visit)
-    }
-
-    fn read_ahead(&self, rows: Vec<Bytes>) {
-        Txn::read_ahead(self, rows.into_iter());
-    }
-
-    fn is_worth_reading_ahead(&self) -> bool {
-        Txn::is_worth_reading_ahead(self)
     }
 
     fn is_hasty(&self) -> bool {

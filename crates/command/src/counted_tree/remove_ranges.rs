@@ -8,7 +8,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::node::Node;
-use super::{damaged, Tree, LEVELS_MAX, READ_AHEAD, ROOT};
+use super::{damaged, Tree, LEVELS_MAX, ROOT};
 use crate::exec::{CommandResult, Exec};
 
 /// A callback that receives an item that is removed.
@@ -64,20 +64,16 @@ impl Tree<'_> {
         ranges: &[Range<u64>],
         visit: &mut VisitRemoved<'_>,
     ) -> CommandResult<u64> {
-        let met = children_met(node, below, ranges)?;
         let (mut changed, mut removed) = (Vec::new(), 0);
-        for (nth, Met { at, child, count, ranges }) in met.iter().enumerate() {
-            if nth % READ_AHEAD == 0 {
-                self.read_ahead(exec, met[nth..].iter().take(READ_AHEAD).map(|met| met.child.number));
-            }
+        for Met { at, child, count, ranges } in children_met(node, below, ranges)? {
             let gone = match ranges {
                 [range] if range.start <= child.first && child.first + count <= range.end => {
-                    self.remove_whole(exec, *child, visit)?
+                    self.remove_whole(exec, child, visit)?
                 }
-                ranges => self.remove_below(exec, *child, ranges, visit)?,
+                ranges => self.remove_below(exec, child, ranges, visit)?,
             };
             let left = count.checked_sub(gone).ok_or_else(|| damaged("more items than its counts"))?;
-            changed.push((*at, left));
+            changed.push((at, left));
             removed += gone;
         }
         let (mut gone, mut shrunk) = (Vec::new(), Vec::new());
@@ -119,10 +115,6 @@ impl Tree<'_> {
                     1
                 }
                 false => {
-                    if at % READ_AHEAD == 0 {
-                        let next = (at..node.len()).take(READ_AHEAD);
-                        self.read_ahead(exec, next.map(|at| node.child_number(at)));
-                    }
                     let child = Below { number: node.child_number(at), levels, ..below };
                     self.remove_whole(exec, child, visit)?
                 }

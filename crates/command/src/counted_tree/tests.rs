@@ -1,8 +1,7 @@
 //! Trees against vectors.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
@@ -336,35 +335,16 @@ fn a_command_that_does_not_write_a_node_that_it_took_fails() {
     assert!(matches!(exec.txn.take_failure(), Some(StorageError::Corrupt(_))));
 }
 
-/// A reader that counts the rows that are requested, and keeps those that are read ahead.
+/// A reader that counts the rows that are requested.
 struct Counting<'a> {
     engine: &'a MemoryKeyspace,
     rows: Cell<usize>,
-    ahead: RefCell<BTreeSet<Bytes>>,
-    /// The number of rows that were read ahead.
-    read_ahead: Cell<usize>,
-}
-
-impl<'a> Counting<'a> {
-    fn new(engine: &'a MemoryKeyspace) -> Counting<'a> {
-        Counting { engine, rows: Cell::new(0), ahead: RefCell::default(), read_ahead: Cell::new(0) }
-    }
 }
 
 impl Reader for Counting<'_> {
     fn get(&self, row: &[u8]) -> storage::Result<Option<Bytes>> {
         self.rows.set(self.rows.get() + 1);
-        self.ahead.borrow_mut().remove(row);
         self.engine.get(row)
-    }
-
-    fn read_ahead(&self, rows: Vec<Bytes>) {
-        self.read_ahead.set(self.read_ahead.get() + rows.len());
-        self.ahead.borrow_mut().extend(rows);
-    }
-
-    fn is_worth_reading_ahead(&self) -> bool {
-        true
     }
 
     fn scan(&self, _: &[u8], _: &[u8], _: &mut storage::Visit<'_>) -> storage::Result<()> {
@@ -391,7 +371,7 @@ fn one_item_of_many_costs_a_node_of_each_level() {
     engine.scan(&from, &to, &mut |_, _| (rows += 1, ControlFlow::Continue(())).1).unwrap();
     assert!(rows < count / 120, "{rows} rows: nodes are full after insertions in order");
     for rank in [0, count / 2, count - 1] {
-        let counting = Counting::new(&engine);
+        let counting = Counting { engine: &engine, rows: Cell::new(0) };
         let mut txn = Txn::new(&counting, 1, storage::load_state(&engine, 1).unwrap());
         let mut exec = exec_over(&mut txn);
         let mut tree = Tree::open(&key(), GENERATION, |_, _| Bytes::new());
@@ -404,39 +384,4 @@ fn one_item_of_many_costs_a_node_of_each_level() {
         assert_eq!(writes.len(), 3 + 1, "the changed nodes and the region's state");
         assert!(writes.iter().all(|(_, value)| value.as_ref().is_none_or(|row| row.len() < 3000)));
     }
-}
-
-#[test]
-fn walks_and_removals_read_ahead_what_they_need() {
-    let mut engine = MemoryKeyspace::default();
-    let count = 100_000u64;
-    with_rows(&mut engine, |exec| {
-        insert_last(exec, Tree::create(&key(), GENERATION, |_, _| Bytes::new()), 0..count);
-    });
-    // Returns the number of rows that were requested, and of those that were read ahead.
-    let run = |run: &dyn Fn(&mut Exec<'_, '_>)| {
-        let counting = Counting::new(&engine);
-        let mut txn = Txn::new(&counting, 1, storage::load_state(&engine, 1).unwrap());
-        run(&mut exec_over(&mut txn));
-        assert!(counting.ahead.take().len() < 2 * READ_AHEAD, "few rows are read ahead in vain");
-        (counting.rows.get(), counting.read_ahead.get())
-    };
-    let walk = |direction, skipped, walked| {
-        run(&|exec| {
-            assert_eq!(open().items(exec, skipped, walked, direction).unwrap().len() as u64, walked);
-        })
-    };
-    for direction in [Direction::Forward, Direction::Backward] {
-        let (requested, ahead) = walk(direction, 0, count);
-        assert!(requested > 700 && ahead + 10 > requested, "{ahead} of {requested}");
-        assert_eq!(walk(direction, count / 2, 1), (3, 0), "a look-up reads nothing ahead");
-        let (requested, ahead) = walk(direction, 0, 1000);
-        assert!(ahead < 2 * requested, "{ahead} for {requested}");
-    }
-    let (requested, ahead) = run(&|exec| {
-        let mut tree = open();
-        tree.remove_ranges(exec, &[10..count / 2, count - 5000..count - 10], &mut |_, _| Ok(())).unwrap();
-        tree.flush(exec);
-    });
-    assert!(requested > 400 && ahead + 10 > requested, "{ahead} of {requested}");
 }

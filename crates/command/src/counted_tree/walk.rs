@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Deref};
 use bytes::Bytes;
 
 use super::node::Node;
-use super::{damaged, read_node, Direction, Held, Tree, LEVELS_MAX, READ_AHEAD, ROOT};
+use super::{damaged, read_node, Direction, Held, Tree, LEVELS_MAX, ROOT};
 use crate::exec::{CommandResult, Exec};
 
 /// A callback that receives an item. `Break` ends the walk.
@@ -71,15 +71,7 @@ impl Tree<'_> {
         direction: Direction,
         visit: &mut VisitItem<'_>,
     ) -> CommandResult<()> {
-        self.walk_node(exec, (ROOT, LEVELS_MAX), skipped, (direction, &mut 1), visit).map(|_| ())
-    }
-
-    /// Hints that nodes are about to be read, in this order.
-    pub(super) fn read_ahead(&self, exec: &Exec<'_, '_>, numbers: impl Iterator<Item = u64>) {
-        if exec.txn.is_worth_reading_ahead() {
-            let unread = numbers.filter(|number| !self.nodes.contains_key(number));
-            exec.txn.read_ahead(unread.map(|number| self.key.node_row(self.generation, number)));
-        }
+        self.walk_node(exec, (ROOT, LEVELS_MAX), skipped, direction, visit).map(|_| ())
     }
 
     fn walk_node(
@@ -87,7 +79,7 @@ impl Tree<'_> {
         exec: &Exec<'_, '_>,
         (number, levels): (u64, u32),
         mut skipped: u64,
-        (direction, ahead): (Direction, &mut usize),
+        direction: Direction,
         visit: &mut VisitItem<'_>,
     ) -> CommandResult<ControlFlow<()>> {
         let Some(levels_below) = levels.checked_sub(1) else { return Err(damaged("too many levels")) };
@@ -106,7 +98,6 @@ impl Tree<'_> {
             }
             return Ok(ControlFlow::Continue(()));
         }
-        let mut read_to = 0;
         for step in 0..len {
             let at = in_order(step);
             let count = node.child_count(at);
@@ -114,16 +105,8 @@ impl Tree<'_> {
                 skipped -= count;
                 continue;
             }
-            if step >= read_to {
-                // A walk that goes on reads more and more ahead.
-                if read_to > 0 {
-                    *ahead = READ_AHEAD.min(2 * *ahead);
-                }
-                read_to = len.min(step + *ahead);
-                self.read_ahead(exec, (step..read_to).map(|step| node.child_number(in_order(step))));
-            }
             let below = (node.child_number(at), levels_below);
-            if self.walk_node(exec, below, skipped, (direction, ahead), visit)?.is_break() {
+            if self.walk_node(exec, below, skipped, direction, visit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
             skipped = 0;

@@ -188,20 +188,6 @@ impl Reader for Turn<'_> {
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> storage::Result<()> {
         self.engine.rows().scan(from, to, visit)
     }
-
-    fn read_ahead(&self, mut rows: Vec<Bytes>) {
-        rows.retain(|row| self.engine.rows().peek(row).is_none() && !self.window.borrow().contains_key(row));
-        if rows.len() > 1 {
-            let read = self.engine.readers().read(rows, BYTES_MAX);
-            self.count_slow(read.slow);
-            self.metrics.rows_read_ahead.inc_by(read.rows.len() as u64);
-            self.window.borrow_mut().extend(read.rows);
-        }
-    }
-
-    fn is_worth_reading_ahead(&self) -> bool {
-        self.ahead.get() > 0
-    }
 }
 
 #[cfg(test)]

@@ -123,27 +123,6 @@ fn what_is_executed_is_the_same_whether_rows_are_read_ahead_or_not() {
 }
 
 #[test]
-fn the_nodes_of_a_long_list_are_read_ahead() {
-    let (mut ahead, mut plain) = (Rows::new(), Rows::new());
-    let pushes: Vec<String> = (0..40u32)
-        .map(|part| {
-            let elements: Vec<String> = (0..500).map(|n| ((part * 500 + n) % 1000).to_string()).collect();
-            format!("RPUSH l {}", elements.join(" "))
-        })
-        .collect();
-    let pushes: Vec<Bytes> = pushes.iter().map(|line| entry([line.as_str()], 1)).collect();
-    assert_eq!(ahead.apply_plainly(&pushes), plain.apply_plainly(&pushes));
-    for line in ["LREM l 0 77", "LPOS l none", "LTRIM l 5000 -3000", "LRANGE l 100 9000", "LPOP l 4000"] {
-        let (read, used) = (ahead.metrics.rows_read_ahead.get(), ahead.used());
-        let entries = [entry([line], 2)];
-        let (replies, writes, _) = ahead.apply(&entries, 0);
-        assert_eq!((replies, writes), plain.apply_plainly(&entries), "{line}");
-        let (read, used) = (ahead.metrics.rows_read_ahead.get() - read, ahead.used() - used);
-        assert!(used > 20 && read < used + 100, "{line}: {used} of {read}");
-    }
-}
-
-#[test]
 fn reading_ahead_begins_after_two_slow_reads_and_covers_all_that_follows() {
     let mut rows = Rows::new();
     let keys = 2 * ROWS_MAX + 100;
