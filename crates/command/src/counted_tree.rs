@@ -268,8 +268,8 @@ impl<'k> Writing<'k> {
         Ok(item)
     }
 
-    /// Removes the items with these ranks, at least one of which stays, and visits them in order.
-    /// The ranges ascend and do not overlap.
+    /// Removes the items with these ranks, and visits them in order. The ranges ascend and do not
+    /// overlap, and at least one item stays.
     pub fn remove_ranges(
         &mut self,
         exec: &mut Exec<'_, '_>,

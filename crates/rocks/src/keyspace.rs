@@ -481,7 +481,7 @@ impl Keyspace {
             if ingested.is_ok() {
                 self.in_steps(|tier| tier.settle(SETTLED_ROWS));
             }
-            // The last reference: a million rows are freed here, while nobody waits for the tier.
+            // This is the last reference. Nobody waits for the tier while a million rows are freed.
             drop(memtable);
             self.pace.flush_ends(ingested.is_ok());
             ingested?;

@@ -405,7 +405,7 @@ impl<'a> Txn<'a> {
         };
         match self.rows.get(row) {
             Some(written) => Ok(written.stored()),
-            None => Ok(self.get_row(row)?.map(Stored::Encoded)),
+            None => Ok(self.get_below(row)?.map(Stored::Encoded)),
         }
     }
 
@@ -456,6 +456,11 @@ impl<'a> Txn<'a> {
         if let Some(written) = self.rows.get(row) {
             return Ok(written.value().clone());
         }
+        self.get_below(row)
+    }
+
+    /// Returns the value of a row that this batch has not written.
+    fn get_below(&self, row: &[u8]) -> Result<Option<Bytes>> {
         if self.is_range_deleted(row) {
             return Ok(None);
         }

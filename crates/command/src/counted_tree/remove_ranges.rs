@@ -1,7 +1,7 @@
 //! Removal of many items of a counted tree.
 //!
-//! A node whose items all go is deleted as it is, and a leaf of which items stay is written once.
-//! So a removal costs the nodes that it touches, and not for each item a path through the tree.
+//! A node that loses all its items is deleted, and a leaf that keeps some is written once. So a
+//! removal costs the nodes that it changes, and not a path through the tree for each item.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use crate::exec::{CommandResult, Exec};
 /// A callback that receives an item that is removed.
 pub(crate) type VisitRemoved<'v> = dyn FnMut(&mut Exec<'_, '_>, Bytes) -> CommandResult<()> + 'v;
 
-/// A node of which items are removed: its number, the levels that may be left, and the rank of its
-/// first item before the removal.
+/// A node that loses items: its number, the levels that may be left, and the rank of its first item
+/// before the removal.
 #[derive(Clone, Copy)]
 struct Below {
     number: u64,
@@ -124,7 +124,7 @@ impl Tree<'_> {
     }
 }
 
-/// A child of which items are removed.
+/// A child that loses items.
 struct Met<'r> {
     /// Its position in the parent.
     at: usize,
@@ -135,7 +135,7 @@ struct Met<'r> {
     ranges: &'r [Range<u64>],
 }
 
-/// Returns the children of a node of which items are removed, in order.
+/// Returns the children of a node that lose items, in order.
 fn children_met<'r>(node: &Node, below: Below, mut ranges: &'r [Range<u64>]) -> CommandResult<Vec<Met<'r>>> {
     let levels = below.levels.checked_sub(1).ok_or_else(|| damaged("too many levels"))?;
     let mut met = Vec::new();

@@ -3,7 +3,7 @@
 //! A hash table that is full moves all its entries to a larger one. With a million rows this takes
 //! tens of milliseconds, and everybody who needs a row waits. It does the same at its old size once
 //! removed entries have used up its free slots. So the entries are in [`PARTS`] tables by their
-//! hashes, each of which grows by itself.
+//! hashes, and each table grows by itself.
 
 use hashbrown::HashTable;
 
