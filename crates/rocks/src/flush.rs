@@ -137,11 +137,10 @@ impl Flusher {
         for (from, to) in memtable.ranges() {
             file.delete_range(from, to).map_err(classify_sst)?;
         }
-        let (row_count, done) = (memtable.len().max(1) as u64, Cell::new(0u64));
+        let (row_count, done) = (memtable.len().max(1) as f64, Cell::new(0u64));
         let rows = memtable.rows().inspect(|_| done.set(done.get() + 1));
         ingest::write_rows(&mut file, rows, |bytes| {
-            let done_bytes = u128::from(memtable.bytes()) * u128::from(done.get()) / u128::from(row_count);
-            pace.flushed(u64::try_from(done_bytes).unwrap_or(u64::MAX));
+            pace.flushed(done.get() as f64 / row_count, 0.0);
             self.delay(bytes, debt)
         })?;
         file.finish().map_err(classify_sst)

@@ -16,12 +16,12 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use rocksdb::{
     properties, Cache, ColumnFamilyDescriptor, ReadOptions, WriteBatch, DB,
     DEFAULT_COLUMN_FAMILY_NAME as DEFAULT_FAMILY,
@@ -61,6 +61,15 @@ const LEARNT_RANGE_ROWS: usize = RANGE_ROWS_MAX / 2;
 const SKIPPED_ROWS_MAX: u64 = 256;
 /// Number of rows that move to the row cache under one lock. Each may evict some rows and ranges.
 const SETTLED_ROWS: usize = 64;
+/// The same while new writes take up the room that this frees.
+const SETTLED_ROWS_HASTY: usize = 256;
+/// The part of a memtable that new writes may fill before the tier's steps become hasty.
+const HASTE_PART: u64 = 4;
+/// Maximum time for which the tier is left to others after a step.
+const STEP_PAUSE_MAX: Duration = Duration::from_millis(1);
+/// Divisor of the pause after a hasty step. To it Linux's timers add about 60 us. In a pause of 60
+/// us alone, a thread that waited for the tier hardly wakes up before it is taken again.
+const HASTE: u32 = 4;
 /// Number of rows that the filter of rows learns under one lock.
 const LEARNT_ROWS: usize = 1024;
 /// Bytes of rows after which a pass for the filter may pause.
@@ -91,6 +100,8 @@ pub struct Keyspace {
     /// much again.
     memtable_bytes: AtomicU64,
     pace: Pace,
+    /// True once the last flush has begun.
+    is_stopping: AtomicBool,
     flusher: Flusher,
     pub(crate) snapshot_format: sst::Format,
     /// Held while the condition variables below are signalled or their conditions are checked
@@ -206,6 +217,7 @@ impl Keyspace {
             cache: Mutex::new(cache),
             memtable_bytes: AtomicU64::new(options.write_buffer_size),
             pace: Pace::new(),
+            is_stopping: AtomicBool::new(false),
             flusher: Flusher::new(dir.join(UNFINISHED), options.flush_format())?,
             snapshot_format: options.snapshot_format(),
             signals: Mutex::new(()),
@@ -340,7 +352,7 @@ impl Keyspace {
         while self.is_flushing() && Instant::now() < give_up {
             std::thread::sleep(FLUSH_LOOK_PERIOD);
         }
-        self.in_steps(|tier| !tier.evict());
+        self.in_steps(|tier, _| !tier.evict());
         let old_index = self.tier.write().shrink();
         drop(old_index);
         Ok(())
@@ -467,6 +479,13 @@ impl Keyspace {
         self.flush_holding(&self.hold_flushes())
     }
 
+    /// Same as [`flush`](Self::flush), when the store stops. Nobody else needs the rows any more, so
+    /// this takes no pauses.
+    pub fn flush_last(&self) -> Result<()> {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.flush()
+    }
+
     /// Flushes on behalf of a caller that [holds flushes](Self::hold_flushes).
     pub(crate) fn flush_holding(&self, _held: &MutexGuard<'_, ()>) -> Result<()> {
         let frozen: Vec<_> = {
@@ -478,12 +497,19 @@ impl Keyspace {
         for memtable in frozen {
             self.pace.flush_begins(memtable.bytes());
             let ingested = self.flusher.ingest(&self.db, &memtable, &|| self.debt(), &self.pace);
+            let mut paused = Duration::ZERO;
             if ingested.is_ok() {
-                self.in_steps(|tier| tier.settle(SETTLED_ROWS));
+                let (row_count, mut settled) = (memtable.len().max(1) as f64, 0);
+                paused = self.in_steps(|tier, is_hasty| {
+                    let rows = if is_hasty { SETTLED_ROWS_HASTY } else { SETTLED_ROWS };
+                    settled += rows;
+                    self.pace.flushed(1.0, settled as f64 / row_count);
+                    tier.settle(rows)
+                });
             }
             // This is the last reference. Nobody waits for the tier while a million rows are freed.
             drop(memtable);
-            self.pace.flush_ends(ingested.is_ok());
+            self.pace.flush_ends(ingested.is_ok(), paused);
             ingested?;
             self.signal(&self.room);
         }
@@ -600,11 +626,31 @@ impl Keyspace {
         }
     }
 
-    /// Repeats a step until it returns true. Other threads get the tier in between.
-    pub(crate) fn in_steps(&self, mut step: impl FnMut(&mut RamTier) -> bool) {
-        let mut tier = self.tier.write();
-        while !step(&mut tier) {
-            RwLockWriteGuard::bump(&mut tier);
+    /// Repeats a step until it returns true. The step is told if it should be a long one. Returns
+    /// the time for which the tier was left to others.
+    ///
+    /// After each step the tier is left alone for as long as the step took. If it were only passed
+    /// to a waiting thread and taken back, that thread would wait for another step at its next
+    /// look-up, and a command with a thousand look-ups for a thousand steps. While writes take up
+    /// the room that the steps are to free, steps are longer and pauses shorter.
+    pub(crate) fn in_steps(&self, mut step: impl FnMut(&mut RamTier, bool) -> bool) -> Duration {
+        let mut left = Duration::ZERO;
+        loop {
+            let pause = {
+                let mut tier = self.tier.write();
+                let is_hasty = tier.active_bytes() > self.memtable_bytes() / HASTE_PART;
+                let began = Instant::now();
+                if step(&mut tier, is_hasty) {
+                    return left;
+                }
+                began.elapsed().min(STEP_PAUSE_MAX) / if is_hasty { HASTE } else { 1 }
+            };
+            if self.is_stopping.load(Ordering::Relaxed) {
+                continue;
+            }
+            let began = Instant::now();
+            std::thread::sleep(pause);
+            left += began.elapsed();
         }
     }
 

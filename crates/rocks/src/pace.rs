@@ -70,13 +70,24 @@ pub(crate) struct Pace {
     delayed: AtomicU64,
 }
 
-#[derive(Default)]
 struct Flush {
     /// The start of the flush under way, and its memtable's bytes.
     under_way: Option<(Duration, u64)>,
     done_bytes: u64,
     /// The rate of the last flush in bytes per second; 0 before the first.
     last_rate: f64,
+    /// The part of a flush's time in which its rows are written, as the last flush had it. In the
+    /// rest they move to the row cache.
+    writing_share: f64,
+    /// The time at which rows were last written.
+    written_at: Duration,
+}
+
+impl Default for Flush {
+    fn default() -> Flush {
+        let writing_share = 0.5;
+        Flush { under_way: None, done_bytes: 0, last_rate: 0.0, writing_share, written_at: Duration::ZERO }
+    }
 }
 
 impl Flush {
@@ -105,17 +116,34 @@ impl Pace {
         (flush.under_way, flush.done_bytes) = (Some((self.base.elapsed(), bytes)), 0);
     }
 
-    /// Records that this many bytes of the memtable are written.
-    pub fn flushed(&self, done_bytes: u64) {
-        self.flush.lock().done_bytes = done_bytes;
+    /// Records which parts of the memtable's rows, from 0 to 1, are written to flash and have moved
+    /// to the row cache.
+    pub fn flushed(&self, written: f64, settled: f64) {
+        self.flushed_at(self.base.elapsed(), written, settled);
     }
 
-    /// Ends the flush. If it failed, its rate says nothing.
-    pub fn flush_ends(&self, is_done: bool) {
+    fn flushed_at(&self, now: Duration, written: f64, settled: f64) {
+        let mut flush = self.flush.lock();
+        let Some((_, bytes)) = flush.under_way else { return };
+        if settled == 0.0 {
+            flush.written_at = now;
+        }
+        let done = written * flush.writing_share + settled.min(1.0) * (1.0 - flush.writing_share);
+        flush.done_bytes = (bytes as f64 * done).round() as u64;
+    }
+
+    /// Ends the flush, which paused for the benefit of others. If it failed, its rate says nothing.
+    pub fn flush_ends(&self, is_done: bool, paused: Duration) {
+        self.flush_ends_at(self.base.elapsed(), is_done, paused);
+    }
+
+    fn flush_ends_at(&self, now: Duration, is_done: bool, paused: Duration) {
         let mut flush = self.flush.lock();
         if let Some((began, bytes)) = flush.under_way.take().filter(|_| is_done) {
-            let seconds = self.base.elapsed().saturating_sub(began).as_secs_f64();
-            flush.last_rate = bytes as f64 / seconds.max(1e-6);
+            let seconds = now.saturating_sub(began + paused).as_secs_f64().max(1e-6);
+            flush.last_rate = bytes as f64 / seconds;
+            let writing = flush.written_at.saturating_sub(began).as_secs_f64();
+            flush.writing_share = (writing / seconds).clamp(0.1, 0.9);
         }
     }
 
@@ -210,6 +238,25 @@ mod tests {
         assert_eq!(Debt::new(500, u64::MAX, &off).flush_rate(), None);
     }
 
+    #[test]
+    fn the_progress_of_a_flush_counts_both_of_its_parts_as_the_last_flush_had_them() {
+        let (pace, second) = (Pace::new(), Duration::from_secs);
+        let done = |now, written, settled| {
+            pace.flushed_at(now, written, settled);
+            pace.flush.lock().done_bytes
+        };
+        assert_eq!(done(second(1), 1.0, 1.0), 0, "no flush is under way");
+        for half in [500, 200] {
+            let began = second(100);
+            pace.flush.lock().under_way = Some((began, 1000));
+            assert_eq!([done(began, 0.5, 0.0), done(began + second(1), 1.0, 0.0)], [half / 2, half]);
+            assert_eq!(done(began + second(3), 1.0, 0.5), half + (1000 - half) / 2);
+            assert_eq!(done(began + second(7), 1.0, 1.1), 1000, "the last step may count too many");
+            // Of 7 s it paused for 2. In 1 of the other 5 it wrote.
+            pace.flush_ends_at(began + second(7), true, second(2));
+        }
+    }
+
     /// Writes as fast as the pace allows while a memtable of the same size is flushed.
     #[test]
     fn the_room_lasts_as_long_as_the_flush() {
@@ -221,7 +268,8 @@ mod tests {
         // used, in seconds. The flush takes 8 s, and has written `done_bytes`.
         let wait_for = |active: u64, done_bytes: u64| {
             let began = NOW - Duration::from_secs_f64(done_bytes as f64 / last_rate);
-            *pace.flush.lock() = Flush { under_way: Some((began, MEMTABLE)), done_bytes, last_rate };
+            *pace.flush.lock() =
+                Flush { under_way: Some((began, MEMTABLE)), done_bytes, last_rate, ..Flush::default() };
             pace.paid_at.store(0, Relaxed);
             pace.wrote_at(NOW, 256 << 10, MEMTABLE + active, MEMTABLE, MEMTABLE);
             pace.wait_at(NOW).as_secs_f64()
@@ -236,7 +284,7 @@ mod tests {
         assert!(wait_for(MEMTABLE / 2, MEMTABLE / 16) > 1.5 * as_fast_as_the_flush, "too early");
         assert!(wait_for(MEMTABLE / 2, MEMTABLE / 4 * 3) < 0.6 * as_fast_as_the_flush, "there is much room");
         assert_eq!(wait_for(2 * MEMTABLE, MEMTABLE / 16), WAIT_MAX.as_secs_f64());
-        pace.flush_ends(true);
+        pace.flush_ends(true, Duration::ZERO);
         pace.paid_at.store(0, Relaxed);
         pace.wrote_at(NOW, 1 << 20, 2 * MEMTABLE, 0, MEMTABLE);
         assert_eq!(pace.wait_at(NOW), Duration::ZERO, "nothing is flushed");

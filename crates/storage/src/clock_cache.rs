@@ -74,8 +74,12 @@ impl Fingerprints {
         }
     }
 
+    fn at(&self, hash: u64) -> Option<usize> {
+        Some(hash as usize & self.slots.len().checked_sub(1)?)
+    }
+
     fn slot(&mut self, hash: u64) -> Option<(&mut u32, u32)> {
-        let at = hash as usize & self.slots.len().checked_sub(1)?;
+        let at = self.at(hash)?;
         Some((&mut self.slots[at], (hash >> 32) as u32 | 1))
     }
 
@@ -155,6 +159,17 @@ impl<E: Entry> Clock<E> {
             held.is_used.store(true, Ordering::Relaxed);
         }
         Some(&held.entry)
+    }
+
+    /// Reads what the addition of entries with these hashes will read, so that the processor's cache
+    /// has it. Returns the hashes of as many entries that are likely to be evicted for them.
+    pub fn touch<'a>(&'a self, hashes: &[u64]) -> impl Iterator<Item = u64> + 'a {
+        let slots = hashes.iter().filter_map(|hash| Some(self.evicted.slots[self.evicted.at(*hash)?]));
+        std::hint::black_box(slots.fold(0, u32::wrapping_add));
+        let is_full = self.bytes > self.bytes_max - self.bytes_max / BUDGET_PART_MAX;
+        let count = if is_full { hashes.len() } else { 0 };
+        let oldest = self.probation.iter().take(count);
+        oldest.filter_map(|(place, _)| Some(self.get(*place)?.hash()))
     }
 
     /// Adds an entry that counts as not used, and returns its place.

@@ -484,22 +484,22 @@ impl RamTier {
         if !removal.step(&mut self.cache) {
             return false;
         }
-        let mut last = None;
-        for (count, ((row, value), used)) in oldest.uses_behind(self.settled.row.as_ref()).enumerate() {
-            if count == rows_max && !Failpoint::DroppedUnsettled.is_on() {
-                self.settled.row = last;
-                return false;
+        let rows: Vec<_> = oldest.uses_behind(self.settled.row.as_ref()).take(rows_max).collect();
+        // Each row waits for memory several times, so what all of them need is read first.
+        self.cache.touch(rows.iter().map(|((row, _), _)| *row));
+        self.filter.touch(rows.iter().map(|((row, _), _)| *row));
+        for ((row, value), used) in &rows {
+            self.cache.put(row, value, *used);
+            if !Failpoint::FlushUnknown.is_on() {
+                self.known.write(row, value);
             }
-            if count < rows_max {
-                self.cache.put(row, value, used);
-                if !Failpoint::FlushUnknown.is_on() {
-                    self.known.write(row, value);
-                }
-                if value.is_some() && !Failpoint::FlushUnlearnt.is_on() {
-                    self.filter.learn_row(row);
-                }
+            if value.is_some() && !Failpoint::FlushUnlearnt.is_on() {
+                self.filter.learn_row(row);
             }
-            last = Some(row.clone());
+        }
+        if rows.len() == rows_max && !Failpoint::DroppedUnsettled.is_on() {
+            self.settled.row = rows.last().map(|((row, _), _)| (*row).clone());
+            return false;
         }
         self.frozen.pop_front();
         self.share();

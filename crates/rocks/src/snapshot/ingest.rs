@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use rocksdb::CompactOptions;
-use storage::tier::RamTier;
 use storage::{extent, WriteSet};
 use types::{LogIndex, RegionDescriptor, RegionId, SlotRange, Term};
 
@@ -44,19 +43,19 @@ struct Replacing<'a>(&'a Keyspace);
 impl Replacing<'_> {
     /// Removes the rows in these ranges from the RAM tier.
     fn begin<'a>(keyspace: &'a Keyspace, ranges: &[(Bytes, Bytes)]) -> Replacing<'a> {
-        keyspace.in_steps(|tier| {
+        keyspace.in_steps(|tier, _| {
             tier.begin_replacing(ranges);
             true
         });
         let replacing = Replacing(keyspace);
-        keyspace.in_steps(RamTier::replace_step);
+        keyspace.in_steps(|tier, _| tier.replace_step());
         replacing
     }
 }
 
 impl Drop for Replacing<'_> {
     fn drop(&mut self) {
-        self.0.in_steps(|tier| {
+        self.0.in_steps(|tier, _| {
             tier.end_replacing();
             true
         });

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use raftlog::RaftLog;
+use rocks::Keyspace;
 use storage::StorageError;
 
 use super::parts::Parts;
@@ -53,7 +54,7 @@ pub fn run(parts: Parts, log: RaftLog) {
 
 /// Makes the applied rows durable and tells the worker. Returns false if there is no room.
 pub fn flush(parts: &Parts) -> bool {
-    match try_flush(parts) {
+    match try_flush(parts, Keyspace::flush) {
         Ok(flushed) => flushed,
         Err(error) => parts.ends.rows_failed_for_good("rows cannot be flushed", &error),
     }
@@ -62,7 +63,7 @@ pub fn flush(parts: &Parts) -> bool {
 /// Flushes at a planned stop, so that the next start is faster. Without it the log restores the
 /// rows. If a file of rows is damaged, the next start removes it.
 pub fn flush_last(parts: &Parts) {
-    if let Err(error) = try_flush(parts) {
+    if let Err(error) = try_flush(parts, Keyspace::flush_last) {
         parts.ends.rows_failed("rows cannot be flushed", &error);
     }
 }
@@ -70,22 +71,22 @@ pub fn flush_last(parts: &Parts) {
 /// A flush that runs out of space can end the process: RocksDB 7.8 with assertions, as built by
 /// Debian, asserts that the file is not used again, and then uses it. So no flush begins without
 /// room.
-fn try_flush(parts: &Parts) -> Result<bool, StorageError> {
+fn try_flush(parts: &Parts, flush: impl Fn(&Keyspace) -> storage::Result<()>) -> storage::Result<bool> {
     parts.checkpoints.begin();
-    let flushed = flush_rows(parts);
+    let flushed = flush_rows(parts, flush);
     let has_flushed = matches!(flushed, Ok(true));
     parts.checkpoints.end(if has_flushed { Flushed::Done } else { Flushed::NoRoom });
     flushed
 }
 
-fn flush_rows(parts: &Parts) -> Result<bool, StorageError> {
+fn flush_rows(parts: &Parts, flush: impl Fn(&Keyspace) -> storage::Result<()>) -> storage::Result<bool> {
     if !parts.disk.takes(parts.engine.rows().unflushed_bytes()) {
         parts.disk.set_full();
         tracing::warn!("no space to flush rows: the Raft log grows until there is room");
         return Ok(false);
     }
     let applied = parts.regions.applied();
-    match parts.engine.rows().flush() {
+    match flush(parts.engine.rows()) {
         Ok(()) => {
             let _ = parts.worker.send(ToWorker::Flushed { applied });
             Ok(true)

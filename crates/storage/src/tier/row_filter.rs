@@ -13,6 +13,7 @@
 //! and each further one doubles the filter. So an absent row costs at most five cache lines, unless
 //! the maximum has been raised since.
 
+use bytes::Bytes;
 use types::{Slot, SlotRange};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -152,6 +153,14 @@ impl RowFilter {
         }
         let hash = xxh3_64_with_seed(row, self.hash_seed);
         !self.layers.iter().any(|layer| layer.may_have(hash))
+    }
+
+    /// Reads what [`learn_row`](Self::learn_row) reads for these rows, so that the processor's cache
+    /// has it.
+    pub fn touch<'a>(&self, rows: impl Iterator<Item = &'a Bytes>) {
+        let hashes = rows.map(|row| xxh3_64_with_seed(row, self.hash_seed));
+        let first = |hash| self.layers.iter().fold(0, |sum, layer| sum ^ layer.blocks[layer.block(hash)][0]);
+        std::hint::black_box(hashes.map(first).fold(0, |sum, word| sum ^ word));
     }
 
     /// Learns a row whose hash is not known yet.
