@@ -41,6 +41,7 @@ use crate::options::{OptionError, Options, LEVELS};
 use crate::pace::{Debt, Pace};
 use crate::size;
 use crate::stats::{self, Stats};
+use crate::steps::{self, Pause};
 use crate::under_way::ReadsUnderWay;
 use crate::view::View;
 
@@ -63,13 +64,8 @@ const SKIPPED_ROWS_MAX: u64 = 256;
 const SETTLED_ROWS: usize = 64;
 /// The same while new writes take up the room that this frees.
 const SETTLED_ROWS_HASTY: usize = 256;
-/// The part of a memtable that new writes may fill before the tier's steps become hasty.
+/// The part of a memtable that new writes may fill before they become urgent.
 const HASTE_PART: u64 = 4;
-/// Maximum time for which the tier is left to others after a step.
-const STEP_PAUSE_MAX: Duration = Duration::from_millis(1);
-/// Divisor of the pause after a hasty step. To it Linux's timers add about 60 us. In a pause of 60
-/// us alone, a thread that waited for the tier hardly wakes up before it is taken again.
-const HASTE: u32 = 4;
 /// Number of rows that the filter of rows learns under one lock.
 const LEARNT_ROWS: usize = 1024;
 /// Bytes of rows after which a pass for the filter may pause.
@@ -626,32 +622,19 @@ impl Keyspace {
         }
     }
 
-    /// Repeats a step until it returns true. The step is told if it should be a long one. Returns
+    /// Repeats a step until it returns true, with [pauses](crate::steps). The step is told if it
+    /// should be a long one, because writes take up the room that the steps are to free. Returns
     /// the time for which the tier was left to others.
-    ///
-    /// After each step the tier is left alone for as long as the step took. If it were only passed
-    /// to a waiting thread and taken back, that thread would wait for another step at its next
-    /// look-up, and a command with a thousand look-ups for a thousand steps. While writes take up
-    /// the room that the steps are to free, steps are longer and pauses shorter.
     pub(crate) fn in_steps(&self, mut step: impl FnMut(&mut RamTier, bool) -> bool) -> Duration {
-        let mut left = Duration::ZERO;
-        loop {
-            let pause = {
-                let mut tier = self.tier.write();
-                let is_hasty = tier.active_bytes() > self.memtable_bytes() / HASTE_PART;
-                let began = Instant::now();
-                if step(&mut tier, is_hasty) {
-                    return left;
-                }
-                began.elapsed().min(STEP_PAUSE_MAX) / if is_hasty { HASTE } else { 1 }
+        steps::in_steps(&self.tier, |tier| {
+            let is_hasty = tier.active_bytes() > self.memtable_bytes() / HASTE_PART;
+            let pause = match is_hasty {
+                _ if self.is_stopping.load(Ordering::Relaxed) => Pause::No,
+                true => Pause::Short,
+                false => Pause::Equal,
             };
-            if self.is_stopping.load(Ordering::Relaxed) {
-                continue;
-            }
-            let began = Instant::now();
-            std::thread::sleep(pause);
-            left += began.elapsed();
-        }
+            (!step(tier, is_hasty)).then_some(pause)
+        })
     }
 
     /// Teaches the filter of rows a part of the rows that are on flash, and blocks meanwhile.

@@ -16,6 +16,7 @@ pub mod repair;
 mod size;
 pub mod snapshot;
 mod stats;
+mod steps;
 mod token_bucket;
 mod under_way;
 mod view;
