@@ -39,9 +39,9 @@ use self::remove_ranges::VisitRemoved;
 use crate::exec::{Collection, CollectionKind, CommandError, CommandResult, Exec, Key};
 
 /// Maximum number of a node's items or children.
-const ENTRIES_MAX: usize = 128;
+pub(crate) const ENTRIES_MAX: usize = 128;
 /// Size in bytes from which a node is divided.
-const NODE_BYTES_MAX: usize = 2048;
+pub(crate) const NODE_BYTES_MAX: usize = 2048;
 /// Minimum number of children to which a large inner node is divided.
 const CHILDREN_KEPT: usize = 4;
 /// Maximum bytes of a node that a batch leaves unencoded. A change within a script may copy such a

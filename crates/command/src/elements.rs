@@ -212,12 +212,32 @@ pub(crate) fn delete_elements<'n>(
             new.len -= 1;
         }
     }
+    put_rest(exec, key, old, new);
+    Ok(old.len - new.len)
+}
+
+/// Deletes different elements that were read from the collection, and the key if none is left.
+pub(crate) fn delete_found<'n>(
+    exec: &mut Exec<'_, '_>,
+    key: &Key<'_>,
+    old: Collection,
+    found: impl IntoIterator<Item = &'n (Bytes, Bytes)>,
+) {
+    let mut new = old;
+    for (name, value) in found {
+        exec.delete_element(key, element_row(key, old.generation, name), value.len());
+        new.len -= 1;
+    }
+    put_rest(exec, key, old, new);
+}
+
+/// Writes what is left of a collection after the deletion of elements.
+fn put_rest(exec: &mut Exec<'_, '_>, key: &Key<'_>, old: Collection, new: Collection) {
     match (old.len - new.len, new.len) {
         (0, _) => {}
         (_, 0) => exec.remove_emptied(key, &new.meta()),
         _ => exec.put_collection(key, Some(old), new),
     }
-    Ok(old.len - new.len)
 }
 
 /// Writes a collection in place of the key's current value.

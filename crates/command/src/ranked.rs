@@ -1,10 +1,11 @@
 //! Ranges of ranks, and pops from the first of several keys, for lists and sorted sets.
 
 use bytes::Bytes;
+use storage::StorageError;
 
 use crate::counted_tree::Direction;
 use crate::error_messages;
-use crate::exec::{fail, CommandResult};
+use crate::exec::{fail, CommandResult, Exec};
 use crate::number::{integer, positive_or};
 
 /// Minimum number of removed elements for which the remaining ones may be written again instead.
@@ -14,6 +15,17 @@ const REWRITTEN_FROM: u64 = 1024;
 /// sweep: many are removed, and more than `ratio` for each one that remains.
 pub(crate) fn is_rewritten(removed: u64, len: u64, ratio: u64) -> bool {
     removed >= REWRITTEN_FROM && len - removed < removed / ratio
+}
+
+/// Maximum number of elements that a command removes in a thread that must not take long.
+const REMOVED_IN_HASTE: u64 = 4096;
+
+/// Leaves the removal of very many elements to a thread that may take its time.
+pub(crate) fn leave_if_long(exec: &Exec<'_, '_>, removed: u64) -> CommandResult<()> {
+    match exec.txn.is_hasty() && removed > REMOVED_IN_HASTE {
+        true => Err(StorageError::NotInRam.into()),
+        false => Ok(()),
+    }
 }
 
 /// Returns the first rank and the rank behind the last one, both at most `len`, of a range whose

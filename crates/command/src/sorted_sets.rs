@@ -23,7 +23,7 @@ use crate::counted_tree::{Direction, Place, SeparatorFn, Sought, Tree, Writing, 
 use crate::elements::{element_row, scan, visit_elements, LOOKED_AT_MAX};
 use crate::exec::{Collection, CollectionKind, CommandError, CommandResult, Exec, Key, HELD_ROW};
 use crate::keys::scan::{parse_cursor, scan_reply, ScanOptions};
-use crate::ranked::is_rewritten;
+use crate::ranked::{is_rewritten, leave_if_long};
 
 /// Bytes of a score in a row.
 pub(crate) const SCORE_LEN: usize = 8;
@@ -341,6 +341,7 @@ fn remove_ranks(
     if count >= set.len {
         return exec.remove(key, &set.meta());
     }
+    leave_if_long(exec, count)?;
     if is_rewritten(count, set.len, 1) {
         let rewritten = exec.unless_too_much(|exec| {
             let tree = tree(key, set);
@@ -353,10 +354,29 @@ fn remove_ranks(
             return Ok(());
         }
     }
+    hold_rows(exec, key, set, (first, count))?;
     let mut changing = Changing::begin(exec, key, Some(set));
     changing.remove_ranks(exec, first..first + count)?;
     changing.finish(exec);
     Ok(())
+}
+
+/// Counts the rows of members with these ranks, all of which the command is about to delete.
+fn hold_rows(
+    exec: &Exec<'_, '_>,
+    key: &Key<'_>,
+    set: Collection,
+    (first, count): (u64, u64),
+) -> CommandResult<()> {
+    let mut left = count;
+    tree(key, set).walk(exec, first, Direction::Forward, &mut |item| {
+        left = left.saturating_sub(1);
+        match exec.holding(HELD_ROW, item.len()) {
+            ControlFlow::Continue(()) if left > 0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    })?;
+    exec.check_held()
 }
 
 /// Appends a member to a reply. In RESP3 it is a pair if it has its score.

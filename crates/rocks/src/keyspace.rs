@@ -64,7 +64,7 @@ const SKIPPED_ROWS_MAX: u64 = 256;
 const SETTLED_ROWS: usize = 64;
 /// The same while new writes take up the room that this frees.
 const SETTLED_ROWS_HASTY: usize = 256;
-/// The part of a memtable that new writes may fill before they become urgent.
+/// The part of a memtable that new writes may fill before steps become urgent.
 const HASTE_PART: u64 = 4;
 /// Number of rows that the filter of rows learns under one lock.
 const LEARNT_ROWS: usize = 1024;
@@ -348,7 +348,7 @@ impl Keyspace {
         while self.is_flushing() && Instant::now() < give_up {
             std::thread::sleep(FLUSH_LOOK_PERIOD);
         }
-        self.in_steps(|tier, _| !tier.evict());
+        self.in_steps(|tier, is_hasty| (0..if is_hasty { 4 } else { 1 }).any(|_| !tier.evict()));
         let old_index = self.tier.write().shrink();
         drop(old_index);
         Ok(())
@@ -495,6 +495,7 @@ impl Keyspace {
             let ingested = self.flusher.ingest(&self.db, &memtable, &|| self.debt(), &self.pace);
             let mut paused = Duration::ZERO;
             if ingested.is_ok() {
+                self.pace.flushed(1.0, 0.0);
                 let (row_count, mut settled) = (memtable.len().max(1) as f64, 0);
                 paused = self.in_steps(|tier, is_hasty| {
                     let rows = if is_hasty { SETTLED_ROWS_HASTY } else { SETTLED_ROWS };
@@ -503,7 +504,8 @@ impl Keyspace {
                     tier.settle(rows)
                 });
             }
-            // This is the last reference. Nobody waits for the tier while a million rows are freed.
+            // This is the last reference, unless a view has one. Nobody waits for the tier while a
+            // million rows are freed.
             drop(memtable);
             self.pace.flush_ends(ingested.is_ok(), paused);
             ingested?;
@@ -623,11 +625,11 @@ impl Keyspace {
     }
 
     /// Repeats a step until it returns true, with [pauses](crate::steps). The step is told if it
-    /// should be a long one, because writes take up the room that the steps are to free. Returns
-    /// the time for which the tier was left to others.
+    /// should be a long one, because writes take up the room that the steps are to free, or there
+    /// is too much in RAM. Returns the time for which the tier was left to others.
     pub(crate) fn in_steps(&self, mut step: impl FnMut(&mut RamTier, bool) -> bool) -> Duration {
         steps::in_steps(&self.tier, |tier| {
-            let is_hasty = tier.active_bytes() > self.memtable_bytes() / HASTE_PART;
+            let is_hasty = tier.is_over() || tier.active_bytes() > self.memtable_bytes() / HASTE_PART;
             let pause = match is_hasty {
                 _ if self.is_stopping.load(Ordering::Relaxed) => Pause::No,
                 true => Pause::Short,

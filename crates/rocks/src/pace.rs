@@ -20,6 +20,9 @@ const FLUSH_RATE_LAST: f64 = (1u64 << 20) as f64;
 
 /// The part of a memtable that writes may use at full speed while another memtable is flushed.
 const UNPACED_PART: u64 = 4;
+/// Minimum size of a flush from which the next one's time is estimated. A smaller one mostly waits
+/// for the device's sync.
+const TELLING_BYTES: u64 = 1 << 20;
 /// Maximum time for which a writer is delayed for bytes that were written before. It bounds the
 /// effect of a flush that is suddenly slow.
 const WAIT_MAX: Duration = Duration::from_millis(100);
@@ -76,10 +79,10 @@ struct Flush {
     done_bytes: u64,
     /// The rate of the last flush in bytes per second; 0 before the first.
     last_rate: f64,
-    /// The part of a flush's time in which its rows are written, as the last flush had it. In the
-    /// rest they move to the row cache.
+    /// The part of a flush's time until its file is part of RocksDB, as the last flush had it. In
+    /// the rest its rows move to the row cache.
     writing_share: f64,
-    /// The time at which rows were last written.
+    /// The time at which all rows were last known not to be settled yet.
     written_at: Duration,
 }
 
@@ -132,14 +135,16 @@ impl Pace {
         flush.done_bytes = (bytes as f64 * done).round() as u64;
     }
 
-    /// Ends the flush, which paused for the benefit of others. If it failed, its rate says nothing.
+    /// Ends the flush, which paused for the benefit of others. If it failed or was small, its rate
+    /// says nothing.
     pub fn flush_ends(&self, is_done: bool, paused: Duration) {
         self.flush_ends_at(self.base.elapsed(), is_done, paused);
     }
 
     fn flush_ends_at(&self, now: Duration, is_done: bool, paused: Duration) {
         let mut flush = self.flush.lock();
-        if let Some((began, bytes)) = flush.under_way.take().filter(|_| is_done) {
+        let telling = |(_, bytes): &(Duration, u64)| is_done && *bytes >= TELLING_BYTES;
+        if let Some((began, bytes)) = flush.under_way.take().filter(telling) {
             let seconds = now.saturating_sub(began + paused).as_secs_f64().max(1e-6);
             flush.last_rate = bytes as f64 / seconds;
             let writing = flush.written_at.saturating_sub(began).as_secs_f64();
@@ -246,14 +251,20 @@ mod tests {
             pace.flush.lock().done_bytes
         };
         assert_eq!(done(second(1), 1.0, 1.0), 0, "no flush is under way");
-        for half in [500, 200] {
+        const BYTES: u64 = 10 * TELLING_BYTES;
+        for half in [BYTES / 2, BYTES / 5] {
             let began = second(100);
-            pace.flush.lock().under_way = Some((began, 1000));
+            pace.flush.lock().under_way = Some((began, BYTES));
             assert_eq!([done(began, 0.5, 0.0), done(began + second(1), 1.0, 0.0)], [half / 2, half]);
-            assert_eq!(done(began + second(3), 1.0, 0.5), half + (1000 - half) / 2);
-            assert_eq!(done(began + second(7), 1.0, 1.1), 1000, "the last step may count too many");
+            assert_eq!(done(began + second(3), 1.0, 0.5), half + (BYTES - half) / 2);
+            assert_eq!(done(began + second(7), 1.0, 1.1), BYTES, "the last step may count too many");
             // Of 7 s it paused for 2. In 1 of the other 5 it wrote.
             pace.flush_ends_at(began + second(7), true, second(2));
+            // Flushes that fail or are small change nothing.
+            for (bytes, is_done) in [(BYTES, false), (TELLING_BYTES - 1, true)] {
+                pace.flush.lock().under_way = Some((began, bytes));
+                pace.flush_ends_at(began + second(70), is_done, second(0));
+            }
         }
     }
 

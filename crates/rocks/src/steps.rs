@@ -6,14 +6,14 @@ use parking_lot::RwLock;
 
 /// Maximum pause after a step.
 const PAUSE_MAX: Duration = Duration::from_millis(1);
-/// Divisor of a short pause. To it Linux's timers add about 60 us. In a pause of 60 us alone, a
-/// thread that waited for the data hardly wakes up before it is taken again.
+/// Divisor of a short pause. Linux's timers add about 60 us to each pause. These alone are not
+/// enough: a thread that waited for the data hardly wakes up before it is taken again.
 const SHORT: u32 = 4;
 
 /// The pause after a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pause {
-    /// As long as the step took.
+    /// As long as the step took, up to a maximum.
     Equal,
     /// For work that is urgent: a part of it.
     Short,

@@ -225,6 +225,11 @@ impl RamTier {
     /// Takes a step towards the budget of the row cache. Returns false once the cache is within it.
     pub fn evict(&mut self) -> bool {
         self.share();
+        self.is_over()
+    }
+
+    /// Returns true if the row cache exceeds its budget.
+    pub fn is_over(&self) -> bool {
         self.cache.is_over()
     }
 

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use storage::KeyRef;
 use types::Draw;
 
-use super::{all_elements, delete_elements, visit_elements, visit_part};
+use super::{all_elements, delete_elements, delete_found, visit_elements, visit_part};
 use crate::exec::{Collection, CommandResult, Exec, Key};
 
 /// Maximum number of elements of a collection that is never divided into parts.
@@ -236,10 +236,10 @@ pub(crate) fn remove_random(
     }
     let mut spares = Vec::new();
     let picked = Picker::new(exec, key, collection, 1)?.pick_with(Some(&mut spares))?;
-    let Some((name, _)) = picked else { return Ok(None) };
+    let Some(picked) = picked else { return Ok(None) };
     exec.txn.leave_spares(&key.meta_row, generation, spares);
-    delete_elements(exec, key, collection, [&name])?;
-    Ok(Some(name))
+    delete_found(exec, key, collection, [&picked]);
+    Ok(Some(picked.0))
 }
 
 /// Picks `count` different elements, or all if there are fewer. Many elements are picked in one

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use resp::Reply;
 
 use super::{rank_at, replace, tree, TREE};
-use crate::counted_tree::{count_of, Direction, Place, Writing};
+use crate::counted_tree::{count_of, Direction, Place, Writing, ENTRIES_MAX, NODE_BYTES_MAX};
 use crate::error_messages;
-use crate::exec::{fail, Collection, CommandResult, Exec, Key};
+use crate::exec::{fail, Collection, CommandResult, Exec, Key, HELD_ROW};
 use crate::number::integer;
-use crate::ranked::{is_rewritten, rank_interval};
+use crate::ranked::{is_rewritten, leave_if_long, rank_interval};
 
 /// Number of removed elements for one that remains from which a list is written again. The removal
 /// of whole leaves costs less than writing as many elements.
@@ -43,7 +43,8 @@ pub(crate) fn linsert(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
     Ok(Reply::Int(len as i64))
 }
 
-/// Returns up to `count` ranks of elements that equal `element`, in the order of the walk.
+/// Returns up to `count` ranks of elements that equal `element`, in the order of the walk. The
+/// command holds the ranks and the leaves with these elements.
 fn matches(
     exec: &Exec<'_, '_>,
     key: &Key<'_>,
@@ -53,8 +54,24 @@ fn matches(
 ) -> CommandResult<Vec<u64>> {
     let mut ranks = Vec::new();
     let mut visited = 0;
+    // The items and their bytes since the last match that counted with its leaf. It may be in the
+    // same leaf as another one if both are fewer than a full leaf has.
+    let mut since = None;
     tree(key, list).walk(exec, 0, direction, &mut |found| {
         let is_match = found == *element;
+        let (items, bytes) = since.unwrap_or((ENTRIES_MAX, 0));
+        let (items, bytes) = (items + 1, bytes + found.len());
+        let is_in_another_leaf = items > ENTRIES_MAX / 2 || bytes > NODE_BYTES_MAX / 2;
+        let held = match is_match {
+            true if is_in_another_leaf => {
+                since = Some((0, 0));
+                (1 + HELD_ROW, NODE_BYTES_MAX)
+            }
+            is_match => {
+                since = Some((items, bytes));
+                (usize::from(is_match), 0)
+            }
+        };
         if is_match {
             ranks.push(match direction {
                 Direction::Forward => visited,
@@ -64,7 +81,7 @@ fn matches(
         visited += 1;
         match ranks.len() as u64 == count {
             true => ControlFlow::Break(()),
-            false => exec.holding(usize::from(is_match), 0),
+            false => exec.holding(held.0, held.1),
         }
     })?;
     exec.check_held()?;
@@ -119,6 +136,7 @@ pub(super) fn remove_ranges(
     if removed >= list.len {
         return exec.remove(key, &list.meta());
     }
+    leave_if_long(exec, removed)?;
     if is_rewritten(removed, list.len, REMOVED_PER_REWRITTEN) {
         let rewritten = exec.unless_too_much(|exec| {
             let kept = elements_besides(exec, key, list, ranges)?;

@@ -4,11 +4,12 @@ use bytes::Bytes;
 use resp::Reply;
 
 use super::{all_members, bulks, names};
-use crate::elements::delete_elements;
+use crate::elements::delete_found;
 use crate::elements::random::{pick_distinct, pick_repeatedly, remove_random, Picker};
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec};
+use crate::exec::{fail, CommandResult, Exec, HELD_ROW};
 use crate::number::{integer_or, random_count};
+use crate::ranked::leave_if_long;
 
 pub(crate) fn spop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     if args.len() > 3 {
@@ -35,9 +36,11 @@ pub(crate) fn spop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
             members
         }
         false => {
-            let members = names(pick_distinct(exec, &key, set, count)?);
-            delete_elements(exec, &key, set, &members)?;
-            members
+            leave_if_long(exec, count)?;
+            exec.hold(HELD_ROW.saturating_mul(usize::try_from(count).unwrap_or(usize::MAX)), 0)?;
+            let picked = pick_distinct(exec, &key, set, count)?;
+            delete_found(exec, &key, set, &picked);
+            names(picked)
         }
     };
     Ok(Reply::Set(bulks(members)))
