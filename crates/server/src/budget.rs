@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const MIB: u64 = 1 << 20;
 
 /// Memory of code, threads and tables without any data, in bytes.
-const PROCESS_BYTES: u64 = 36 * MIB;
+const PROCESS_BYTES: u64 = 40 * MIB;
 
 /// Divisor for memory that is free but not returned to the system: partly filled pages, and pages
 /// that will be reused soon.
