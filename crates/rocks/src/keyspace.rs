@@ -475,8 +475,8 @@ impl Keyspace {
         self.flush_holding(&self.hold_flushes())
     }
 
-    /// Same as [`flush`](Self::flush), when the store stops. Nobody else needs the rows any more, so
-    /// this takes no pauses.
+    /// Same as [`flush`](Self::flush), when the store stops. Nobody else needs the rows any more,
+    /// so this takes no pauses.
     pub fn flush_last(&self) -> Result<()> {
         self.is_stopping.store(true, Ordering::Relaxed);
         self.flush()

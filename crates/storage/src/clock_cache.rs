@@ -161,8 +161,8 @@ impl<E: Entry> Clock<E> {
         Some(&held.entry)
     }
 
-    /// Reads what the addition of entries with these hashes will read, so that the processor's cache
-    /// has it. Returns the hashes of as many entries that are likely to be evicted for them.
+    /// Reads what the addition of entries with these hashes will read, so that the processor's
+    /// cache has it. Returns the hashes of as many entries that are likely to be evicted for them.
     pub fn touch<'a>(&'a self, hashes: &[u64]) -> impl Iterator<Item = u64> + 'a {
         let slots = hashes.iter().filter_map(|hash| Some(self.evicted.slots[self.evicted.at(*hash)?]));
         std::hint::black_box(slots.fold(0, u32::wrapping_add));

@@ -155,8 +155,8 @@ impl RowFilter {
         !self.layers.iter().any(|layer| layer.may_have(hash))
     }
 
-    /// Reads what [`learn_row`](Self::learn_row) reads for these rows, so that the processor's cache
-    /// has it.
+    /// Reads what [`learn_row`](Self::learn_row) reads for these rows, so that the processor's
+    /// cache has it.
     pub fn touch<'a>(&self, rows: impl Iterator<Item = &'a Bytes>) {
         let hashes = rows.map(|row| xxh3_64_with_seed(row, self.hash_seed));
         let first = |hash| self.layers.iter().fold(0, |sum, layer| sum ^ layer.blocks[layer.block(hash)][0]);
