@@ -216,7 +216,7 @@ pub(crate) fn delete_elements<'n>(
     Ok(old.len - new.len)
 }
 
-/// Deletes different elements that were read from the collection, and the key if none is left.
+/// Deletes elements that were read from the collection, each once, and the key with the last one.
 pub(crate) fn delete_found<'n>(
     exec: &mut Exec<'_, '_>,
     key: &Key<'_>,
@@ -231,7 +231,7 @@ pub(crate) fn delete_found<'n>(
     put_rest(exec, key, old, new);
 }
 
-/// Writes what is left of a collection after the deletion of elements.
+/// Writes the collection's new length after a deletion, or deletes the key if no element is left.
 fn put_rest(exec: &mut Exec<'_, '_>, key: &Key<'_>, old: Collection, new: Collection) {
     match (old.len - new.len, new.len) {
         (0, _) => {}

@@ -249,7 +249,7 @@ pub(crate) const KEYS_AT_ONCE: usize = 64;
 
 /// Returns the bytes for which items count that a command holds.
 pub(crate) fn held_bytes(items: usize, bytes: usize) -> u64 {
-    (bytes + items * HELD_ITEM_BYTES) as u64
+    items.saturating_mul(HELD_ITEM_BYTES).saturating_add(bytes) as u64
 }
 
 /// Same as [`Exec::holding`].

@@ -361,7 +361,7 @@ fn remove_ranks(
     Ok(())
 }
 
-/// Counts the rows of members with these ranks, all of which the command is about to delete.
+/// Counts the rows of members as held: the command deletes the members with these ranks next.
 fn hold_rows(
     exec: &Exec<'_, '_>,
     key: &Key<'_>,

@@ -64,6 +64,8 @@ const SKIPPED_ROWS_MAX: u64 = 256;
 const SETTLED_ROWS: usize = 64;
 /// The same while new writes take up the room that this frees.
 const SETTLED_ROWS_HASTY: usize = 256;
+/// Number of evictions of a few rows each in a step towards a lower budget.
+const EVICTIONS_PER_STEP: usize = 4;
 /// The part of a memtable that new writes may fill before steps become urgent.
 const HASTE_PART: u64 = 4;
 /// Number of rows that the filter of rows learns under one lock.
@@ -96,7 +98,7 @@ pub struct Keyspace {
     /// much again.
     memtable_bytes: AtomicU64,
     pace: Pace,
-    /// True once the last flush has begun.
+    /// True once no other thread needs rows.
     is_stopping: AtomicBool,
     flusher: Flusher,
     pub(crate) snapshot_format: sst::Format,
@@ -348,7 +350,7 @@ impl Keyspace {
         while self.is_flushing() && Instant::now() < give_up {
             std::thread::sleep(FLUSH_LOOK_PERIOD);
         }
-        self.in_steps(|tier, is_hasty| (0..if is_hasty { 4 } else { 1 }).any(|_| !tier.evict()));
+        self.in_steps(|tier, _| (0..EVICTIONS_PER_STEP).any(|_| !tier.evict()));
         let old_index = self.tier.write().shrink();
         drop(old_index);
         Ok(())
@@ -475,11 +477,9 @@ impl Keyspace {
         self.flush_holding(&self.hold_flushes())
     }
 
-    /// Same as [`flush`](Self::flush), when the store stops. Nobody else needs the rows any more,
-    /// so this takes no pauses.
-    pub fn flush_last(&self) -> Result<()> {
+    /// Lets long work take no more pauses, because the store stops and no other thread needs rows.
+    pub fn end_pauses(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
-        self.flush()
     }
 
     /// Flushes on behalf of a caller that [holds flushes](Self::hold_flushes).
@@ -504,8 +504,8 @@ impl Keyspace {
                     tier.settle(rows)
                 });
             }
-            // This is the last reference, unless a view has one. Nobody waits for the tier while a
-            // million rows are freed.
+            // Unless a view has another reference, this frees a million rows. No thread waits for
+            // the tier meanwhile.
             drop(memtable);
             self.pace.flush_ends(ingested.is_ok(), paused);
             ingested?;

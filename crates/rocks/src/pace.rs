@@ -82,7 +82,7 @@ struct Flush {
     /// The part of a flush's time until its file is part of RocksDB, as the last flush had it. In
     /// the rest its rows move to the row cache.
     writing_share: f64,
-    /// The time at which all rows were last known not to be settled yet.
+    /// The latest time at which no row had moved to the row cache yet.
     written_at: Duration,
 }
 

@@ -17,11 +17,11 @@ pub(crate) enum Pause {
     Equal,
     /// For work that is urgent: a part of it.
     Short,
-    /// For data that nobody else needs.
+    /// None, because no other thread needs the data.
     No,
 }
 
-/// Repeats a step until it names no pause. Returns the time for which the data was left to others.
+/// Repeats a step until it returns `None`. Returns the time for which the data was left to others.
 ///
 /// If the data were only passed to a waiting thread and taken back, that thread would wait for
 /// another step a few look-ups later, and a command with thousands of look-ups for hundreds of
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_ends_with_the_step_that_names_no_pause() {
+    fn work_ends_once_a_step_returns_none() {
         let data = RwLock::new(Vec::new());
         for pause in [Pause::Equal, Pause::Short, Pause::No] {
             let left = in_steps(&data, |data: &mut Vec<u32>| {

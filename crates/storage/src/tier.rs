@@ -491,8 +491,9 @@ impl RamTier {
         }
         let rows: Vec<_> = oldest.uses_behind(self.settled.row.as_ref()).take(rows_max).collect();
         // Each row waits for memory several times, so what all of them need is read first.
-        self.cache.touch(rows.iter().map(|((row, _), _)| *row));
-        self.filter.touch(rows.iter().map(|((row, _), _)| *row));
+        let hashes: Vec<u64> = rows.iter().map(|((row, _), _)| self.cache.hash(row)).collect();
+        self.cache.touch(&hashes);
+        self.filter.touch(&hashes);
         for ((row, value), used) in &rows {
             self.cache.put(row, value, *used);
             if !Failpoint::FlushUnknown.is_on() {

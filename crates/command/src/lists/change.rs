@@ -54,24 +54,17 @@ fn matches(
 ) -> CommandResult<Vec<u64>> {
     let mut ranks = Vec::new();
     let mut visited = 0;
-    // The items and their bytes since the last match that counted with its leaf. It may be in the
-    // same leaf as another one if both are fewer than a full leaf has.
-    let mut since = None;
+    // The number of items, and their bytes, since the last match that was counted with a leaf. A
+    // match less than half a full leaf behind it counts as one in the same leaf.
+    let (mut items, mut bytes) = (ENTRIES_MAX, 0);
     tree(key, list).walk(exec, 0, direction, &mut |found| {
         let is_match = found == *element;
-        let (items, bytes) = since.unwrap_or((ENTRIES_MAX, 0));
-        let (items, bytes) = (items + 1, bytes + found.len());
-        let is_in_another_leaf = items > ENTRIES_MAX / 2 || bytes > NODE_BYTES_MAX / 2;
-        let held = match is_match {
-            true if is_in_another_leaf => {
-                since = Some((0, 0));
-                (1 + HELD_ROW, NODE_BYTES_MAX)
-            }
-            is_match => {
-                since = Some((items, bytes));
-                (usize::from(is_match), 0)
-            }
-        };
+        (items, bytes) = (items + 1, bytes + found.len());
+        let mut held = (usize::from(is_match), 0);
+        if is_match && (items > ENTRIES_MAX / 2 || bytes > NODE_BYTES_MAX / 2) {
+            held = (1 + HELD_ROW, NODE_BYTES_MAX);
+            (items, bytes) = (0, 0);
+        }
         if is_match {
             ranks.push(match direction {
                 Direction::Forward => visited,

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use raftlog::RaftLog;
-use rocks::Keyspace;
 use storage::StorageError;
 
 use super::parts::Parts;
@@ -54,7 +53,7 @@ pub fn run(parts: Parts, log: RaftLog) {
 
 /// Makes the applied rows durable and tells the worker. Returns false if there is no room.
 pub fn flush(parts: &Parts) -> bool {
-    match try_flush(parts, Keyspace::flush) {
+    match try_flush(parts) {
         Ok(flushed) => flushed,
         Err(error) => parts.ends.rows_failed_for_good("rows cannot be flushed", &error),
     }
@@ -63,7 +62,8 @@ pub fn flush(parts: &Parts) -> bool {
 /// Flushes at a planned stop, so that the next start is faster. Without it the log restores the
 /// rows. If a file of rows is damaged, the next start removes it.
 pub fn flush_last(parts: &Parts) {
-    if let Err(error) = try_flush(parts, Keyspace::flush_last) {
+    parts.engine.rows().end_pauses();
+    if let Err(error) = try_flush(parts) {
         parts.ends.rows_failed("rows cannot be flushed", &error);
     }
 }
@@ -71,22 +71,22 @@ pub fn flush_last(parts: &Parts) {
 /// A flush that runs out of space can end the process: RocksDB 7.8 with assertions, as built by
 /// Debian, asserts that the file is not used again, and then uses it. So no flush begins without
 /// room.
-fn try_flush(parts: &Parts, flush: impl Fn(&Keyspace) -> storage::Result<()>) -> storage::Result<bool> {
+fn try_flush(parts: &Parts) -> Result<bool, StorageError> {
     parts.checkpoints.begin();
-    let flushed = flush_rows(parts, flush);
+    let flushed = flush_rows(parts);
     let has_flushed = matches!(flushed, Ok(true));
     parts.checkpoints.end(if has_flushed { Flushed::Done } else { Flushed::NoRoom });
     flushed
 }
 
-fn flush_rows(parts: &Parts, flush: impl Fn(&Keyspace) -> storage::Result<()>) -> storage::Result<bool> {
+fn flush_rows(parts: &Parts) -> Result<bool, StorageError> {
     if !parts.disk.takes(parts.engine.rows().unflushed_bytes()) {
         parts.disk.set_full();
         tracing::warn!("no space to flush rows: the Raft log grows until there is room");
         return Ok(false);
     }
     let applied = parts.regions.applied();
-    match flush(parts.engine.rows()) {
+    match parts.engine.rows().flush() {
         Ok(()) => {
             let _ = parts.worker.send(ToWorker::Flushed { applied });
             Ok(true)

@@ -138,10 +138,10 @@ impl RowCache {
         self.clock.get(self.find(self.hash(row), row)?)
     }
 
-    /// Reads what the addition of these rows will read, so that the processor's cache has it.
-    pub fn touch<'a>(&self, rows: impl Iterator<Item = &'a Bytes>) {
-        let added: Vec<u64> = rows.map(|row| self.hash(row)).collect();
-        let hashes = self.clock.touch(&added).chain(added.iter().copied());
+    /// Reads what the addition of rows with these hashes will read, so that the processor's cache
+    /// has it.
+    pub fn touch(&self, added: &[u64]) {
+        let hashes = self.clock.touch(added).chain(added.iter().copied());
         let places = hashes.filter_map(|hash| self.index.find(hash, |_| true));
         std::hint::black_box(places.fold(0, usize::wrapping_add));
     }
@@ -183,7 +183,8 @@ impl RowCache {
         (end < self.clock.places()).then_some(end)
     }
 
-    fn hash(&self, row: &[u8]) -> u64 {
+    /// Returns a row's hash, which the filter of rows uses, too.
+    pub fn hash(&self, row: &[u8]) -> u64 {
         xxh3_64_with_seed(row, self.hash_seed)
     }
 

@@ -13,7 +13,6 @@
 //! and each further one doubles the filter. So an absent row costs at most five cache lines, unless
 //! the maximum has been raised since.
 
-use bytes::Bytes;
 use types::{Slot, SlotRange};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -155,12 +154,12 @@ impl RowFilter {
         !self.layers.iter().any(|layer| layer.may_have(hash))
     }
 
-    /// Reads what [`learn_row`](Self::learn_row) reads for these rows, so that the processor's
-    /// cache has it.
-    pub fn touch<'a>(&self, rows: impl Iterator<Item = &'a Bytes>) {
-        let hashes = rows.map(|row| xxh3_64_with_seed(row, self.hash_seed));
-        let first = |hash| self.layers.iter().fold(0, |sum, layer| sum ^ layer.blocks[layer.block(hash)][0]);
-        std::hint::black_box(hashes.map(first).fold(0, |sum, word| sum ^ word));
+    /// Reads what [`learn_row`](Self::learn_row) reads for rows with these hashes, so that the
+    /// processor's cache has it.
+    pub fn touch(&self, hashes: &[u64]) {
+        let first = |layer: &Layer, hash: &u64| layer.blocks[layer.block(*hash)][0];
+        let words = hashes.iter().flat_map(|hash| self.layers.iter().map(move |layer| first(layer, hash)));
+        std::hint::black_box(words.fold(0, |sum, word| sum ^ word));
     }
 
     /// Learns a row whose hash is not known yet.
