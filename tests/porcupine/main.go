@@ -252,6 +252,8 @@ func main() {
 			}
 		}
 		must(file.Close())
+		// Progress, for the eyes of who waits: some files take minutes.
+		fmt.Fprintf(os.Stderr, "%s is judged: %d histories so far\n", filepath.Base(name), judged)
 	}
 	fmt.Printf("%d histories judged again: %d bad ones among them, %d undecided, %d judged differently\n", judged, bad, undecided, differ)
 	if judged == 0 || undecided+differ > 0 {

@@ -121,6 +121,8 @@ pub struct Plan {
     pub is_over: bool,
     /// True if entries occasionally fail, on some stores or on all.
     pub entries_fail: bool,
+    /// True if stores report some marks of quarantines late.
+    pub has_late_marks: bool,
     /// The proposal window, in entries.
     pub window: u64,
     /// True if weak reads have bounds.

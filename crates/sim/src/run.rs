@@ -43,6 +43,10 @@ const IDLE_PERCENT: u64 = 12;
 /// Salt and percentage of the seeds in which entries fail.
 const FAILING: u64 = 0x9d1f_2b5a_77c3_e041;
 const FAILING_PERCENT: u64 = 20;
+/// Salt and percentage of the seeds with failing entries in which stores report marks late. The
+/// salt leaves out the seeds with which the search for other failpoints begins.
+const LATE_MARKS: u64 = 0x6f6c_646d_6172_0001;
+const LATE_MARKS_PERCENT: u64 = 30;
 /// Salt and percentage of the seeds in which stores know ranges of rows. The salt leaves out the
 /// seeds with which the search for other failpoints begins, so that these keep their course.
 const RANGES: u64 = 0x7261_6e67_0025_60ce;
@@ -151,6 +155,17 @@ pub fn logs_at_once(seed: u64) -> bool {
     Rng::new(seed ^ AT_ONCE).chance(AT_ONCE_PERCENT)
 }
 
+/// Returns true if entries fail in this seed's run.
+fn has_failing_entries(seed: u64) -> bool {
+    Rng::new(seed ^ FAILING).chance(FAILING_PERCENT)
+}
+
+/// Returns true if entries fail in this seed's run, and some marks of quarantines are reported
+/// late.
+pub fn has_late_marks(seed: u64) -> bool {
+    has_failing_entries(seed) && Rng::new(seed ^ LATE_MARKS).chance(LATE_MARKS_PERCENT)
+}
+
 /// Returns true if leaders in this seed's run write thresholds of collections into entries.
 pub fn has_thresholds(seed: u64) -> bool {
     Rng::new(seed ^ BOUNDED).chance(BOUNDED_PERCENT)
@@ -198,7 +213,8 @@ fn begin(options: Options) -> World {
     let plan = Plan::draw(&mut rng);
     let mut world = found(options.seed, rng, plan, (count, spares, regions));
     // These are drawn separately, so that the other seeds run as before.
-    world.plan.entries_fail = Rng::new(options.seed ^ FAILING).chance(FAILING_PERCENT);
+    world.plan.entries_fail = has_failing_entries(options.seed);
+    world.plan.has_late_marks = has_late_marks(options.seed);
     world.plan.bounds_reads = bounds_reads(options.seed);
     world.plan.has_thresholds = has_thresholds(options.seed);
     world.plan.knows_ranges = knows_ranges(options.seed);

@@ -7,7 +7,8 @@ use std::sync::Mutex;
 
 use sim::invariants::Violation;
 use sim::run::{
-    bounds_reads, finds_nothing, has_thresholds, knows_ranges, passes_on, run, Failpoint, Options,
+    bounds_reads, finds_nothing, has_late_marks, has_thresholds, knows_ranges, passes_on, run, Failpoint,
+    Options,
 };
 
 /// Maximum number of seeds within which a failpoint must be found.
@@ -22,27 +23,27 @@ const KNOWN: &[(&str, u64)] = &[
     ("Node(EndForgotten)", 273),
     ("Node(ExecuteAhead)", 0),
     ("Node(ExecuteBeforeReload)", 5),
-    ("Node(ExistsBeforeRows)", 11),
-    ("Node(HeedsOldMark)", 1935),
+    ("Node(ExistsBeforeRows)", 22),
+    ("Node(HeedsOldMark)", 12581),
     ("Node(LagFromAnswer)", 511),
     ("Node(LeadsWhileHanging)", 304),
     ("Node(LeaseNotCheckedBefore)", 792),
     ("Node(LivingIsMerged)", 93),
     ("Node(NothingUnproved)", 3823),
-    ("Node(Overtake)", 1),
+    ("Node(Overtake)", 2),
     ("Node(QuarantineForgotten)", 1),
-    ("Node(RefuseWhatIsLate)", 21),
+    ("Node(RefuseWhatIsLate)", 24),
     ("Node(RepliesTurned)", 0),
     ("Node(RowDiffers)", 0),
     ("Node(SkipAlone)", 38),
     ("Node(SlotsOfTheTurn)", 38),
     ("Node(SnapshotNotFinished)", 11),
     ("Node(StopUnanswered)", 32),
-    ("Node(TombstoneAfterRows)", 24),
+    ("Node(TombstoneAfterRows)", 46),
     ("Node(TurnsForgotten)", 1602),
     ("Replica(AcknowledgeBeforeSync)", 0),
     ("Replica(BirthForgetsVote)", 414),
-    ("Replica(BlankForgetsVote)", 11),
+    ("Replica(BlankForgetsVote)", 18),
     ("Replica(ChainLosesEntry)", 5),
     ("Replica(EpochIgnored)", 162),
     ("Replica(EpochRemembered)", 3039),
@@ -51,19 +52,19 @@ const KNOWN: &[(&str, u64)] = &[
     ("Replica(HeirNotAwaited)", 15175),
     ("Replica(LeadsWhileStopping)", 82),
     ("Replica(LeaseBeforeOwnTerm)", 23),
-    ("Replica(LeaseFromConfirmation)", 385),
+    ("Replica(LeaseFromConfirmation)", 791),
     ("Replica(LeaseInTransfer)", 571),
-    ("Replica(LostRelayUnnoticed)", 77),
+    ("Replica(LostRelayUnnoticed)", 90),
     ("Replica(MergeNotAwaited)", 5794),
     ("Replica(NoStickinessAfterRestart)", 15621),
     ("Replica(PromotionLost)", 10),
     ("Replica(ReadBeforeApplied)", 23),
-    ("Replica(RecoveryNotTold)", 12),
+    ("Replica(RecoveryNotTold)", 17),
     ("Replica(RefuseWhatWasProposed)", 0),
     ("Replica(SealIgnored)", 1450),
     ("Replica(SessionEndTrusted)", 663),
     ("Replica(SessionKeepsLease)", 4919),
-    ("Replica(SnapshotNotRecorded)", 175),
+    ("Replica(SnapshotNotRecorded)", 188),
     ("Replica(SnapshotOfThePresent)", 154),
     ("Replica(StaleEpochWins)", 59),
     ("Replica(TruncatePastFlush)", 4),
@@ -73,7 +74,7 @@ const KNOWN: &[(&str, u64)] = &[
     ("Storage(DivisionLosesRow)", 7),
     ("Storage(DroppedUnsettled)", 0),
     ("Storage(EvictedStaysKnown)", 7),
-    ("Storage(FirstThresholds)", 9),
+    ("Storage(FirstThresholds)", 27),
     ("Storage(FlushUnknown)", 7),
     ("Storage(FlushUnlearnt)", 2320),
     ("Storage(FrozenForgotten)", 1),
@@ -83,7 +84,7 @@ const KNOWN: &[(&str, u64)] = &[
     ("Storage(ReplacedStays)", 6),
     ("Storage(ReplacedStaysKnown)", 29),
     ("Storage(StaleFill)", 0),
-    ("Storage(StalePass)", 1619),
+    ("Storage(StalePass)", 1909),
     ("Storage(StaleRange)", 29),
     ("Storage(WatchIgnored)", 0),
 ];
@@ -102,7 +103,7 @@ const OF_RANGES: &[&str] = &[
 /// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, `FirstThresholds` only
 /// in runs whose entries have thresholds, `NothingUnproved` only in runs whose leaders answer
 /// writes of nothing, `AnnouncedIgnored` only in runs whose stores pass commands on, and those of
-/// known ranges only in runs with them.
+/// known ranges only in runs with them. `HeedsOldMark` is rare in runs without late marks.
 fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let name = format!("{failpoint:?}");
     let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);
@@ -111,6 +112,7 @@ fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
         "Node(LagFromAnswer)" => bounds_reads(*seed),
         "Storage(FirstThresholds)" => has_thresholds(*seed),
         "Node(AnnouncedIgnored)" => passes_on(*seed),
+        "Node(HeedsOldMark)" => has_late_marks(*seed),
         "Node(NothingUnproved)" => finds_nothing(*seed),
         name if OF_RANGES.contains(&name) => knows_ranges(*seed),
         _ => true,

@@ -9,9 +9,12 @@ use replica::Input;
 use types::{LogIndex, RegionDescriptor, RegionId, StoreId};
 use wal::PeerLifecycle;
 
-use crate::clock::MILLISECOND;
+use crate::clock::{MILLISECOND, SECOND};
 use crate::observation::Observation;
 use crate::world::{Work, World};
+
+/// Maximum time from a written mark to its report, in runs with late marks.
+const LATEST_MARK: u64 = 5 * SECOND;
 
 /// Returns the name under which a crash before the step is counted.
 fn crash_before(step: &Step) -> &'static str {
@@ -35,7 +38,13 @@ fn crash_before(step: &Step) -> &'static str {
 impl World {
     pub(super) fn wake_lifecycle(&mut self, id: StoreId) {
         let slow = if self.rng.chance(10) { 100 } else { 1 };
-        let delay = self.rng.below(3 * slow * MILLISECOND);
+        let mut delay = self.rng.below(3 * slow * MILLISECOND);
+        let has_late_marks = self.plan.has_late_marks;
+        let Some(process) = self.process(id) else { return };
+        // Long enough for the operator to see the quarantine, and for a snapshot to arrive.
+        if has_late_marks && matches!(process.lifecycle_steps.front(), Some((_, Step::TellHeld(_)))) {
+            delay = self.rng.below(LATEST_MARK);
+        }
         let Some(process) = self.process(id) else { return };
         if !process.lifecycle_steps.is_empty() && !std::mem::replace(&mut process.has_life, true) {
             self.schedule_work(id, delay, Work::Life);
