@@ -23,6 +23,7 @@
 //! view STORE | make STORE | ship STORE   takes a snapshot's view, finishes it, delivers it
 //! flush STORE               makes the store's rows durable and tells the groups
 //! pin STORE [REGION]        tells the region that the log is too large and that it must let go
+//! differ STORE              the store finds that its rows are not those of the majority
 //! write STORE               writes the batch without a sync
 //! crash STORE [kept=BYTES]  ends the process; keeps BYTES unsynced bytes of the log, and no
 //!                           unflushed rows
@@ -815,6 +816,11 @@ impl Runner for Script {
                         self.process(id)?.shard.step(Input::Raft(input), now);
                         self.turn(id)?;
                     }
+                    "differ" => {
+                        let checked = self.process(id)?.applied.get(&REGION).copied().unwrap_or(0);
+                        self.process(id)?.shard.step(Input::Differs { region: REGION, checked }, now);
+                        self.turn(id)?;
+                    }
                     "start" => self.start(id)?,
                     "show" => self.show(id)?,
                     "lead" => self.lead(id)?,
@@ -858,6 +864,11 @@ fn an_election() {
 #[test]
 fn a_set_step_by_step() {
     run("set");
+}
+
+#[test]
+fn a_mark_that_is_reported_after_a_snapshot() {
+    run("old-mark");
 }
 
 #[test]
