@@ -1,6 +1,7 @@
 //! Copies of large collections in parts: `COPY`, `RENAME`, `RENAMENX` and `MOVE` of a key whose
-//! rows are too many for one entry, and `SUNIONSTORE`, `ZUNIONSTORE`, their kind and `ZRANGESTORE`
-//! of large sets ([`result`]). Other commands of the region go on between the parts.
+//! rows are too many for one entry, `SUNIONSTORE`, `ZUNIONSTORE`, their kind and `ZRANGESTORE` of
+//! large sets, and `ZREMRANGEBYRANK` and its kind, which copy the members that are left ([`result`]).
+//! Other commands of the region go on between the parts.
 //!
 //! ```text
 //! begin    name | elements u32, rows u32 | command ...   the reply, or ticket and first place
@@ -27,14 +28,17 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use resp::Reply;
 use storage::rows::{decode_key_row, Part};
 use storage::watches::{WatchedKey, Watches};
-use storage::{KeyRef, Meta, Reader, StorageError};
-use types::{UnixMillis, THIRD_VERSION};
+use storage::{KeyRef, Meta, Reader, StorageError, Txn};
+use types::{SlotRange, UnixMillis, META_REGION, THIRD_VERSION};
 
 use self::result::{Begun, Stored};
 use crate::error_messages;
 use crate::events;
-use crate::exec::{call, fail, held_bytes, Collection, CommandError, CommandResult, Exec, Key, HELD_ROW};
+use crate::exec::{
+    call, fail, held_bytes, Collection, CommandError, CommandResult, Exec, Key, Limits, Mode, HELD_ROW,
+};
 use crate::keys::rename::{self, Ends};
+use crate::sorted_sets::remove;
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::table::{check_arity, lookup};
 
@@ -93,7 +97,7 @@ pub(crate) static DROP: CommandSpec =
 /// # Errors
 /// Those of the reader.
 pub fn has_large_source(
-    spec: &CommandSpec,
+    spec: &'static CommandSpec,
     args: &[Bytes],
     db: u16,
     reader: &dyn Reader,
@@ -101,6 +105,9 @@ pub fn has_large_source(
 ) -> storage::Result<bool> {
     if args.len() > ARGS_MAX {
         return Ok(false);
+    }
+    if remove::is_of(spec.name) {
+        return removes_many(spec, args, db, reader, elements);
     }
     // Some of these arguments may be no keys.
     let sources = match rename::is_of(spec.name) {
@@ -116,6 +123,37 @@ pub fn has_large_source(
         }
     }
     Ok(false)
+}
+
+/// Returns true if a command removes enough members of a sorted set. Small removals from large sets
+/// are frequent, so the range is looked up here.
+fn removes_many(
+    spec: &'static CommandSpec,
+    args: &[Bytes],
+    db: u16,
+    reader: &dyn Reader,
+    elements: u32,
+) -> storage::Result<bool> {
+    if check_arity(spec, args).is_err() {
+        return Ok(false);
+    }
+    let mut exec = Exec {
+        txn: &mut Txn::read_only(reader, META_REGION),
+        // Nothing is due yet.
+        now_ms: 0,
+        seed: 0,
+        db,
+        mode: Mode::Read,
+        slots: SlotRange::ALL,
+        limits: Limits::default(),
+        resp3: false,
+    };
+    match Stored::of(spec.name, args, &mut exec) {
+        Ok(rest) => Ok(rest.is_some_and(|rest| rest.is_large(elements))),
+        Err(CommandError::Error(_)) => Ok(false),
+        Err(CommandError::NeedsApply) => Ok(true),
+        Err(CommandError::Storage(error)) => Err(error),
+    }
 }
 
 /// Returns true for the beginning of a copy by a command that may make the data grow.
@@ -525,6 +563,7 @@ enum Asked {
 #[derive(Debug)]
 enum Then {
     Begin,
+    Whole,
     Reply(Reply),
 }
 
@@ -548,10 +587,13 @@ impl Copying {
         sizes.put_u32(self.sizes.elements);
         sizes.put_u32(self.sizes.rows);
         self.asked = Asked::Begin;
-        let copies =
-            self.command.first().and_then(|name| lookup(name)).is_some_and(|of| rename::is_of(of.name));
-        let name = if copies { BEGIN_NAME } else { BEGIN_RESULT_NAME };
+        let needs_source = self.spec().is_some_and(|of| rename::is_of(of.name) || remove::is_of(of.name));
+        let name = if needs_source { BEGIN_NAME } else { BEGIN_RESULT_NAME };
         self.asking(name, [sizes.freeze()])
+    }
+
+    fn spec(&self) -> Option<&'static CommandSpec> {
+        self.command.first().and_then(|name| lookup(name))
     }
 
     fn asking(&self, name: &'static [u8], more: impl IntoIterator<Item = Bytes>) -> Vec<Bytes> {
@@ -597,10 +639,7 @@ impl Copying {
                 self.changes += 1;
                 Next::Ask(match self.changes <= CHANGES_MAX {
                     true => self.begin_again(),
-                    false => {
-                        self.asked = Asked::Whole;
-                        self.command.clone()
-                    }
+                    false => self.whole(),
                 })
             }
             // A part whose outcome is unknown has changed nothing that anyone sees.
@@ -610,6 +649,12 @@ impl Copying {
                 self.losses += 1;
                 Next::Ask(self.drop_copy(ticket, Then::Begin, 1))
             }
+            // A full disk refuses parts. Removals make room.
+            (Asked::Part(ticket), Reply::Error(text))
+                if text.starts_with("MISCONF") && self.spec().is_some_and(|of| remove::is_of(of.name)) =>
+            {
+                Next::Ask(self.drop_copy(ticket, Then::Whole, 1))
+            }
             (Asked::Part(ticket) | Asked::End(ticket), reply @ Reply::Error(_)) => {
                 Next::Ask(self.drop_copy(ticket, Then::Reply(reply), 1))
             }
@@ -617,8 +662,14 @@ impl Copying {
                 Next::Ask(self.drop_copy(ticket, then, tries + 1))
             }
             (Asked::Drop { then: Then::Begin, .. }, _) => Next::Ask(self.begin_again()),
+            (Asked::Drop { then: Then::Whole, .. }, _) => Next::Ask(self.whole()),
             (Asked::Drop { then: Then::Reply(reply), .. }, _) | (_, reply) => Next::Reply(reply),
         }
+    }
+
+    fn whole(&mut self) -> Vec<Bytes> {
+        self.asked = Asked::Whole;
+        self.command.clone()
     }
 
     fn go_on(&mut self, ticket: Bytes, next: Option<Bytes>) -> Next {

@@ -8,13 +8,15 @@ use bytes::Bytes;
 use consistency::{check, REGION};
 use proptest::prelude::*;
 use resp::Reply;
-use steelyard_command::copying::{Copying, Next, Sizes};
+use steelyard_command::copying::{has_large_source, Copying, Next, Sizes};
 use steelyard_command::entry::{apply, Builder};
 use storage::{load_state, MemoryKeyspace, Txn};
 use types::{SlotRange, NEWEST_VERSION, SLOT_COUNT};
 
 /// Sizes that the collections of the test exceed.
 const SIZES: Sizes = Sizes { elements: 100, rows: 90 };
+/// Removals go in parts from 80 members on.
+const REMOVING_SIZES: Sizes = Sizes { elements: 20, rows: 90 };
 const KEYS: [&str; 4] = ["a", "b", "c", "{a}1"];
 const DATABASES: u16 = 2;
 /// Time in milliseconds after which the sweep deletes a copy that was not ended.
@@ -83,12 +85,28 @@ fn storing() -> impl Strategy<Value = String> {
     ]
 }
 
-fn step(storing_too: bool) -> impl Strategy<Value = Step> {
+/// A command that removes a range of a sorted set. The scores are 0 to 6. Ranges by name of members
+/// with different scores depend on the shape of the tree.
+fn removing() -> impl Strategy<Value = String> {
     let key = || prop::sample::select(&KEYS[..]);
-    let begun = match storing_too {
-        true => prop_oneof![1 => copy(), 5 => storing()].boxed(),
-        false => copy().boxed(),
-    };
+    prop_oneof![
+        (key(), -400..400i16, -400..400i16).prop_map(|(k, a, b)| format!("ZREMRANGEBYRANK {k} {a} {b}")),
+        (key(), 0..7u8, 0..8u8).prop_map(|(k, a, b)| format!("ZREMRANGEBYSCORE {k} {a} ({b}")),
+        (key(), 0..7u8).prop_map(|(k, a)| format!("zremrangebyscore {k} -inf {a}")),
+        key().prop_map(|k| format!("ZREMRANGEBYSCORE {k} x 1")),
+    ]
+}
+
+fn copies_and_results() -> impl Strategy<Value = String> {
+    prop_oneof![1 => copy(), 5 => storing()]
+}
+
+fn copies_and_removals() -> impl Strategy<Value = String> {
+    prop_oneof![1 => copy(), 5 => removing()]
+}
+
+fn step(begun: impl Strategy<Value = String> + 'static) -> impl Strategy<Value = Step> {
+    let key = || prop::sample::select(&KEYS[..]);
     let command = prop_oneof![
         2 => (key(), 0..400u16).prop_map(|(k, n)| format!("HSET {k} {n}")),
         2 => (key(), 0..400u16).prop_map(|(k, n)| format!("SADD {k} {n}")),
@@ -211,18 +229,23 @@ impl Active {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn copies_in_parts_are_as_copies_at_once(steps in proptest::collection::vec(step(false), 1..120)) {
-        compare(["HSET a 300", "SADD b 300", "ZADD c 300", "RPUSH {a}1 1300"], steps)?;
+    fn copies_in_parts_are_as_copies_at_once(steps in proptest::collection::vec(step(copy()), 1..120)) {
+        compare(["HSET a 300", "SADD b 300", "ZADD c 300", "RPUSH {a}1 1300"], SIZES, steps)?;
     }
 
     #[test]
-    fn results_in_parts_are_as_results_at_once(steps in proptest::collection::vec(step(true), 1..120)) {
-        compare(["SADD a 370", "SADD b 100..500", "ZADD c 300", "ZADD {a}1 150..450"], steps)?;
+    fn results_in_parts_are_as_results_at_once(steps in proptest::collection::vec(step(copies_and_results()), 1..120)) {
+        compare(["SADD a 370", "SADD b 100..500", "ZADD c 300", "ZADD {a}1 150..450"], SIZES, steps)?;
+    }
+
+    #[test]
+    fn removals_in_parts_are_as_removals_at_once(steps in proptest::collection::vec(step(copies_and_removals()), 1..120)) {
+        compare(["SADD a 370", "ZADD b 100..500", "ZADD c 300", "ZADD {a}1 150..450"], REMOVING_SIZES, steps)?;
     }
 }
 
 /// Takes the steps with parts, and without them.
-fn compare(keys: [&str; 4], steps: Vec<Step>) -> Result<(), TestCaseError> {
+fn compare(keys: [&str; 4], sizes: Sizes, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let (mut region, mut model) = (Region::default(), Region::default());
     let mut copies: Vec<Active> = Vec::new();
     let mut now = 1;
@@ -240,7 +263,7 @@ fn compare(keys: [&str; 4], steps: Vec<Step>) -> Result<(), TestCaseError> {
             }
             Step::Begin(line) if copies.len() < 3 => {
                 let command = args(&line);
-                let (copying, asks) = Copying::begin(command.clone(), SIZES);
+                let (copying, asks) = Copying::begin(command.clone(), sizes);
                 copies.push(Active { copying, command, asks });
             }
             Step::Begin(_) => {}
@@ -352,6 +375,104 @@ fn a_result_in_parts_reads_each_element_once_and_small_sets_need_one_command() {
         run(&mut region, "SUNIONSTORE d a c", &mut |_| {}).1,
         Reply::error("WRONGTYPE Operation against a key holding the wrong kind of value")
     );
+}
+
+#[test]
+fn a_removal_in_parts_copies_what_is_left() {
+    let mut region = Region { now: 1, ..Region::default() };
+    let parts = |region: &mut Region, line: &str, expected: (usize, i64), left: i64| {
+        region.command(0, &args("ZADD z 1999"));
+        region.command(0, &args("PEXPIRE z 5000"));
+        assert_eq!(run(region, line, &mut |_| {}), (expected.0, Reply::Int(expected.1)), "{line}");
+        assert_eq!(region.command(0, &args("ZCARD z")), Reply::Int(left), "{line}");
+        assert_eq!(region.command(0, &args("PEXPIRETIME z")), Reply::Int(if left > 0 { 5001 } else { -2 }));
+        region.sweep(1_000_000);
+    };
+    let in_parts = |left: usize| 1 + left.div_ceil(90) + 1;
+    parts(&mut region, "ZREMRANGEBYRANK z 0 999", (in_parts(1000), 1000), 1000);
+    parts(&mut region, "ZREMRANGEBYRANK z -1000 -1", (in_parts(1000), 1000), 1000);
+    // The members before and behind the range are copied one after the other.
+    parts(&mut region, "ZREMRANGEBYRANK z 450 1349", (in_parts(450) + in_parts(650) - 2, 900), 1100);
+    parts(&mut region, "ZREMRANGEBYSCORE z 2 5", (in_parts(572) + in_parts(285) - 2, 1143), 857);
+    region.command(
+        0,
+        &["ZADD", "even"]
+            .map(Bytes::from)
+            .into_iter()
+            .chain((0..2000).flat_map(|number| ["0".into(), format!("m{number:04}").into()]))
+            .collect::<Vec<Bytes>>(),
+    );
+    assert_eq!(
+        run(&mut region, "ZREMRANGEBYLEX even [m0500 (m1500", &mut |_| {}),
+        (in_parts(500) + in_parts(500) - 2, Reply::Int(1000))
+    );
+    assert_eq!(
+        region.command(0, &args("ZRANGE even 499 500")),
+        Reply::Array(vec![Reply::bulk("m0499"), Reply::bulk("m1500")])
+    );
+    // Few are removed, few are left, and too many would be copied for those that are removed.
+    for (line, removed) in [
+        ("ZREMRANGEBYRANK z 0 398", 399),
+        ("ZREMRANGEBYRANK z 399 -1", 1601),
+        ("ZREMRANGEBYRANK z 0 -1", 2000),
+        ("ZREMRANGEBYRANK z 5 4", 0),
+    ] {
+        parts(&mut region, line, (1, removed), 2000 - removed);
+    }
+    region.command(0, &args("ZADD large 2499"));
+    let (count, reply) = run(&mut region, "ZREMRANGEBYRANK large 0 498", &mut |_| {});
+    assert_eq!((count, reply), (1, Reply::Int(499)), "499 removed, 2001 left");
+    assert_eq!(
+        run(&mut region, "ZREMRANGEBYSCORE large x 1", &mut |_| {}),
+        (1, Reply::error("ERR min or max is not a float"))
+    );
+}
+
+/// A full disk refuses parts. Removals must work nevertheless, because they make room.
+#[test]
+fn a_removal_without_room_for_parts_is_executed_at_once() {
+    let mut region = Region { now: 1, ..Region::default() };
+    region.command(0, &args("ZADD z 1999"));
+    let (mut copying, mut asks) = Copying::begin(args("ZREMRANGEBYRANK z 0 999"), SIZES);
+    let mut asked = Vec::new();
+    let reply = loop {
+        asked.push(asks[0].clone());
+        let reply = match asks[0] == "\0copypart" {
+            true => Reply::error("MISCONF no room"),
+            false => region.command(0, &asks),
+        };
+        match copying.answered(reply) {
+            Next::Ask(next) => asks = next,
+            Next::Reply(reply) => break reply,
+        }
+    };
+    assert_eq!(reply, Reply::Int(1000));
+    assert_eq!(asked, ["\0copybegin", "\0copypart", "\0copydrop", "ZREMRANGEBYRANK"]);
+    assert!(load_state(&region.rows, REGION).unwrap().watches.is_empty());
+}
+
+/// What decides about the way of a removal is the range, not the set.
+#[test]
+fn few_members_of_a_large_set_are_removed_at_once() {
+    let mut region = Region { now: 1, ..Region::default() };
+    region.command(0, &args("ZADD z 1999"));
+    let is_large = |line: &str| {
+        let args = args(line);
+        let spec = steelyard_command::lookup(&args[0]).unwrap();
+        has_large_source(spec, &args, 0, &region.rows, SIZES.elements).unwrap()
+    };
+    assert!(is_large("ZREMRANGEBYRANK z 0 999"));
+    assert!(is_large("ZREMRANGEBYSCORE z -inf 3"));
+    for line in [
+        "ZREMRANGEBYRANK z 0 300",
+        "ZREMRANGEBYRANK z 0 -1",
+        "ZREMRANGEBYSCORE z 3 3",
+        "ZREMRANGEBYSCORE z x 3",
+        "ZREMRANGEBYRANK z 0",
+        "ZREMRANGEBYRANK none 0 999",
+    ] {
+        assert!(!is_large(line), "{line}");
+    }
 }
 
 #[test]

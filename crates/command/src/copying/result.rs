@@ -1,5 +1,5 @@
 //! The results that `SUNIONSTORE`, `ZUNIONSTORE`, their kind and `ZRANGESTORE` store, a part at a
-//! time.
+//! time, and the members that are left after `ZREMRANGEBYRANK` and its kind.
 //!
 //! Rows of elements have the same order in all sets, that of the hashes of their names. So a part
 //! takes the next elements of each source in this order, and its result depends on no other
@@ -28,7 +28,7 @@ use crate::exec::{held_bytes, Collection, CollectionKind, CommandResult, Exec, K
 use crate::sets;
 use crate::sorted_sets::algebra::{self, Operation, Request};
 use crate::sorted_sets::range::{self, Ranks};
-use crate::sorted_sets::{self, Member};
+use crate::sorted_sets::{self, remove, Member};
 
 /// The first byte of a place in the sources, and of one in the second generation.
 const COMBINED: u8 = 0;
@@ -45,7 +45,15 @@ pub(super) struct Stored<'k> {
 enum Of<'k> {
     Combination(Operation, Request<'k>),
     Range(Ranks<'k>),
+    /// All members of the set but these.
+    Rest(Ranks<'k>),
 }
+
+/// A removal goes in parts from this many times the elements of a copy on. Below, it takes as long
+/// as a few parts.
+const REMOVED_MIN: u64 = 4;
+/// Maximum number of members that a removal in parts copies for each one that it removes.
+const KEPT_MAX: u64 = 4;
 
 /// The place where a part begins, and the number of elements that the parts before have stored.
 #[derive(Clone, Copy)]
@@ -73,7 +81,14 @@ impl<'k> Stored<'k> {
                     of: Of::Range(ranks),
                 }));
             }
-            _ => return Ok(None),
+            name => {
+                let ranks = remove::removed(name, args, exec)?;
+                return Ok(ranks.map(|ranks| Stored {
+                    to,
+                    kind: CollectionKind::SortedSet,
+                    of: Of::Rest(ranks),
+                }));
+            }
         };
         let request = match kind {
             CollectionKind::Set => sets::algebra::stored(operation, args, exec)?,
@@ -89,11 +104,12 @@ impl<'k> Stored<'k> {
                 let existing = request.sources.iter().filter(|source| source.set.is_some());
                 existing.map(|source| *source.key).collect()
             }
-            Of::Range(ranks) => vec![*ranks.from],
+            Of::Range(ranks) | Of::Rest(ranks) => vec![*ranks.from],
         }
     }
 
-    /// Returns true if the command has to read at least as many elements.
+    /// Returns true if the command has to read at least as many elements, or a multiple of them if
+    /// it removes members.
     pub fn is_large(&self, elements: u32) -> bool {
         let elements = u64::from(elements);
         match &self.of {
@@ -108,6 +124,12 @@ impl<'k> Stored<'k> {
                 request.sources.first().is_some_and(|source| source.len() >= elements)
             }
             Of::Range(ranks) => ranks.count >= elements,
+            // If few members are left, they are written again, and the sweep deletes the others.
+            Of::Rest(removed) => {
+                let rest = removed.rest();
+                removed.count.min(rest) >= elements.saturating_mul(REMOVED_MIN)
+                    && rest / KEPT_MAX <= removed.count
+            }
         }
     }
 
@@ -124,7 +146,6 @@ impl<'k> Stored<'k> {
         ticket: &Ticket,
         begun: Begun<'_>,
     ) -> CommandResult<(Option<Bytes>, u64)> {
-        let (generation, rows) = (ticket.generation, ticket.rows);
         match &self.of {
             Of::Combination(operation, request) => match begun.place.split_first() {
                 Some((&SORTED, first)) => {
@@ -133,7 +154,7 @@ impl<'k> Stored<'k> {
                 }
                 first => {
                     let first = first.map_or(&[][..], |(_, first)| first);
-                    let (found, next) = combine(exec, request, *operation, (first, rows))?;
+                    let (found, next) = combine(exec, request, *operation, (first, ticket.rows))?;
                     let (next, len) = self.store_combined(exec, ticket, begun.len, (found, next))?;
                     let next = match next {
                         None if self.sorts() && len > 0 => Some(place(SORTED, &[])),
@@ -142,29 +163,52 @@ impl<'k> Stored<'k> {
                     Ok((next, len))
                 }
             },
-            Of::Range(Ranks { from, set, first, count }) => {
-                let (mut part, mut bytes) = (Vec::new(), 0);
-                let left = count.saturating_sub(begun.len).min(u64::from(rows));
-                let mut is_short = true;
-                sorted_sets::visit_members(exec, from, *set, first + begun.len, &mut |member| {
-                    is_short = false;
-                    let is_full = part.len() as u64 == left || bytes >= PART_BYTES;
-                    if is_full || !exec.find_room(stored_bytes(&member.name)) {
-                        return ControlFlow::Break(());
-                    }
-                    bytes += member.name.len();
-                    part.push(member);
-                    ControlFlow::Continue(())
-                })?;
-                if is_short && left > 0 {
-                    return Err(StorageError::Corrupt("a sorted set has too few members".into()).into());
-                }
-                let len = begun.len + part.len() as u64;
-                sorted_sets::append_unseen(exec, &self.to, generation, &part)?;
-                sorted_sets::put_unseen(exec, &self.to, generation, &part);
-                Ok(((len < *count).then(|| Bytes::copy_from_slice(&len.to_be_bytes())), len))
+            Of::Range(ranks) => {
+                let next = (ranks.first + begun.len, ranks.count.saturating_sub(begun.len));
+                self.store_members(exec, ticket, ranks, (begun.len, next))
+            }
+            Of::Rest(removed) => {
+                let next = match removed.first.checked_sub(begun.len) {
+                    Some(left) if left > 0 => (begun.len, left),
+                    _ => (begun.len + removed.count, removed.rest().saturating_sub(begun.len)),
+                };
+                self.store_members(exec, ticket, removed, (begun.len, next))
             }
         }
+    }
+
+    /// Stores the next members, of `left` ones with consecutive ranks from `first` on.
+    fn store_members(
+        &self,
+        exec: &mut Exec<'_, '_>,
+        ticket: &Ticket,
+        of: &Ranks<'_>,
+        (stored, (first, left)): (u64, (u64, u64)),
+    ) -> CommandResult<(Option<Bytes>, u64)> {
+        let (mut part, mut bytes) = (Vec::new(), 0);
+        let left = left.min(u64::from(ticket.rows));
+        let mut is_short = true;
+        sorted_sets::visit_members(exec, &of.from, of.set, first, &mut |member| {
+            is_short = false;
+            let is_full = part.len() as u64 == left || bytes >= PART_BYTES;
+            if is_full || !exec.find_room(stored_bytes(&member.name)) {
+                return ControlFlow::Break(());
+            }
+            bytes += member.name.len();
+            part.push(member);
+            ControlFlow::Continue(())
+        })?;
+        if is_short && left > 0 {
+            return Err(StorageError::Corrupt("a sorted set has too few members".into()).into());
+        }
+        let len = stored + part.len() as u64;
+        sorted_sets::append_unseen(exec, &self.to, ticket.generation, &part)?;
+        sorted_sets::put_unseen(exec, &self.to, ticket.generation, &part);
+        let total = match &self.of {
+            Of::Rest(removed) => removed.rest(),
+            _ => of.count,
+        };
+        Ok(((len < total).then(|| Bytes::copy_from_slice(&len.to_be_bytes())), len))
     }
 
     fn store_combined(
@@ -229,6 +273,10 @@ impl<'k> Stored<'k> {
         for source in self.keys() {
             exec.reading(|exec| exec.find(source))?;
         }
+        let (reply, expire_at_ms) = match &self.of {
+            Of::Rest(removed) => (removed.count, removed.set.expire_at_ms),
+            _ => (len, None),
+        };
         let small = self.small_elements(exec, generation)?;
         let takes = small.is_none();
         match small {
@@ -236,7 +284,7 @@ impl<'k> Stored<'k> {
                 if let Some(old) = exec.find(to)? {
                     exec.remove(to, &old)?;
                 }
-                exec.put_collection(to, None, Collection { kind, generation, len, expire_at_ms: None });
+                exec.put_collection(to, None, Collection { kind, generation, len, expire_at_ms });
             }
             // It is written again, as one row.
             Some(elements) if kind == CollectionKind::SortedSet => {
@@ -245,17 +293,19 @@ impl<'k> Stored<'k> {
                     .map(|(name, score)| Ok(Member { score: sorted_sets::decode_score(&score)?, name }))
                     .collect::<CommandResult<Vec<_>>>()?;
                 members.sort_by(Member::order);
-                sorted_sets::replace(exec, to, None, &members)?;
+                sorted_sets::replace(exec, to, expire_at_ms, &members)?;
             }
-            Some(elements) => replace(exec, to, (kind, None), elements)?,
+            Some(elements) => replace(exec, to, (kind, expire_at_ms), elements)?,
         }
-        Ok((Reply::Int(len as i64), takes))
+        Ok((Reply::Int(reply as i64), takes))
     }
 
+    /// Returns the keys whose look-ups count.
     fn keys(&self) -> Vec<&Key<'k>> {
         match &self.of {
             Of::Combination(_, request) => request.sources.iter().map(|source| &source.key).collect(),
             Of::Range(ranks) => vec![&ranks.from],
+            Of::Rest(_) => Vec::new(),
         }
     }
 

@@ -272,16 +272,19 @@ pub(crate) struct Ranks<'k> {
     pub count: u64,
 }
 
+impl Ranks<'_> {
+    /// Returns the number of the set's other members.
+    pub fn rest(&self) -> u64 {
+        self.set.len.saturating_sub(self.count)
+    }
+}
+
 /// Returns the members that a `ZRANGESTORE` stores; `None` if there is no set. The look-up is not
 /// counted.
 pub(crate) fn stored<'k>(args: &'k [Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Option<Ranks<'k>>> {
     let query = Query::parse(&args[3..], Form { by: None, direction: None, is_stored: true })?;
     let from = exec.key(&args[2]);
-    let set = match exec.look_up(&from)?.as_ref().map(Collection::of) {
-        None => return Ok(None),
-        Some(Some(set)) if set.kind == CollectionKind::SortedSet => set,
-        Some(_) => return fail(error_messages::WRONG_TYPE),
-    };
+    let Some(set) = look_up(exec, &from)? else { return Ok(None) };
     let (skipped, count) = query.part(exec, &tree(&from, set), set.len)?;
     let count = count.min(set.len.saturating_sub(skipped));
     let first = match query.direction {
@@ -289,6 +292,15 @@ pub(crate) fn stored<'k>(args: &'k [Bytes], exec: &mut Exec<'_, '_>) -> CommandR
         Direction::Backward => set.len.saturating_sub(skipped).saturating_sub(count),
     };
     Ok(Some(Ranks { from, set, first, count }))
+}
+
+/// Same as [`find_sorted_set`](Exec::find_sorted_set), but the look-up is not counted.
+pub(super) fn look_up(exec: &mut Exec<'_, '_>, key: &Key<'_>) -> CommandResult<Option<Collection>> {
+    match exec.look_up(key)?.as_ref().map(Collection::of) {
+        None => Ok(None),
+        Some(Some(set)) if set.kind == CollectionKind::SortedSet => Ok(Some(set)),
+        Some(_) => fail(error_messages::WRONG_TYPE),
+    }
 }
 
 pub(crate) fn zcount(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

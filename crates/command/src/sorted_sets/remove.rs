@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use resp::Reply;
 
-use super::range::{interval, By, Range};
+use super::range::{interval, look_up, By, Range, Ranks};
 use super::{remove_ranks, tree, Changing};
 use crate::exec::{CommandResult, Exec};
 
@@ -44,4 +44,34 @@ fn remove_range(args: &[Bytes], exec: &mut Exec<'_, '_>, by: By) -> CommandResul
         remove_ranks(exec, &key, set, (first, count))?;
     }
     Ok(Reply::Int(count as i64))
+}
+
+/// Returns the unit of the bounds of a command that removes a range; `None` for other commands.
+fn unit(name: &str) -> Option<By> {
+    match name {
+        "zremrangebyrank" => Some(By::Rank),
+        "zremrangebyscore" => Some(By::Score),
+        "zremrangebylex" => Some(By::Name),
+        _ => None,
+    }
+}
+
+/// Returns true if a command with this name removes a range.
+pub(crate) fn is_of(name: &str) -> bool {
+    unit(name).is_some()
+}
+
+/// Returns the members that a command removes; `None` for other commands, and if there is no set.
+/// The look-up is not counted.
+pub(crate) fn removed<'k>(
+    name: &str,
+    args: &'k [Bytes],
+    exec: &mut Exec<'_, '_>,
+) -> CommandResult<Option<Ranks<'k>>> {
+    let Some(by) = unit(name) else { return Ok(None) };
+    let range = Range::parse(by, &args[2], &args[3])?;
+    let from = exec.key(&args[1]);
+    let Some(set) = look_up(exec, &from)? else { return Ok(None) };
+    let (first, behind) = interval(exec, &tree(&from, set), set, &range)?;
+    Ok(Some(Ranks { from, set, first, count: behind - first }))
 }

@@ -231,6 +231,7 @@ pub(super) static COMMANDS: [CommandSpec; 35] = [
     CommandSpec::new("zremrangebyrank", 4, flags::WRITE, Handler::Keyspace(remove::zremrangebyrank))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "delete"] }])
         .walks_tree()
+        .may_be_in_parts()
         .since_version(THIRD_VERSION)
         .categories(&["@sortedset"])
         .about(
@@ -244,6 +245,7 @@ pub(super) static COMMANDS: [CommandSpec; 35] = [
     CommandSpec::new("zremrangebyscore", 4, flags::WRITE, Handler::Keyspace(remove::zremrangebyscore))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "delete"] }])
         .walks_tree()
+        .may_be_in_parts()
         .since_version(THIRD_VERSION)
         .categories(&["@sortedset"])
         .about(
@@ -257,6 +259,7 @@ pub(super) static COMMANDS: [CommandSpec; 35] = [
     CommandSpec::new("zremrangebylex", 4, flags::WRITE, Handler::Keyspace(remove::zremrangebylex))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "delete"] }])
         .walks_tree()
+        .may_be_in_parts()
         .since_version(THIRD_VERSION)
         .categories(&["@sortedset"])
         .about(
