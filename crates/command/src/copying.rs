@@ -106,7 +106,7 @@ pub fn has_large_source(
     if args.len() > ARGS_MAX {
         return Ok(false);
     }
-    if remove::is_of(spec.name) {
+    if removes(spec) {
         return removes_many(spec, args, db, reader, elements);
     }
     // Some of these arguments may be no keys.
@@ -123,6 +123,11 @@ pub fn has_large_source(
         }
     }
     Ok(false)
+}
+
+/// Returns true if the command removes members of a sorted set, and copies the others.
+pub fn removes(spec: &CommandSpec) -> bool {
+    remove::is_of(spec.name)
 }
 
 /// Returns true if a command removes enough members of a sorted set. Small removals from large sets
@@ -587,7 +592,7 @@ impl Copying {
         sizes.put_u32(self.sizes.elements);
         sizes.put_u32(self.sizes.rows);
         self.asked = Asked::Begin;
-        let needs_source = self.spec().is_some_and(|of| rename::is_of(of.name) || remove::is_of(of.name));
+        let needs_source = self.spec().is_some_and(|of| rename::is_of(of.name) || removes(of));
         let name = if needs_source { BEGIN_NAME } else { BEGIN_RESULT_NAME };
         self.asking(name, [sizes.freeze()])
     }
@@ -651,7 +656,7 @@ impl Copying {
             }
             // A full disk refuses parts. Removals make room.
             (Asked::Part(ticket), Reply::Error(text))
-                if text.starts_with("MISCONF") && self.spec().is_some_and(|of| remove::is_of(of.name)) =>
+                if text.starts_with("MISCONF") && self.spec().is_some_and(removes) =>
             {
                 Next::Ask(self.drop_copy(ticket, Then::Whole, 1))
             }

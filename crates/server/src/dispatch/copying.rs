@@ -86,14 +86,16 @@ impl Asker {
 }
 
 impl Store {
-    /// Returns true unless the command's source is known to be small.
+    /// Returns true unless the command's source is known to be small. Of the rows of a region that
+    /// has no peer here, nothing is known. Removals, which are frequent and rarely large, are passed
+    /// on there as they are.
     pub fn may_copy_much(&self, item: &Item) -> bool {
         if self.membership.version.get() < THIRD_VERSION {
             return false;
         }
         match self.route(item) {
             Ok(Route::Region(region)) if region.is_local() => self.engine.may_copy_much(item, SIZES.elements),
-            Ok(_) => true,
+            Ok(_) => !command::copying::removes(item.spec),
             Err(_) => false,
         }
     }
