@@ -70,7 +70,7 @@ pub use row_filter::{RowFilterUse, RowHash, Unlearnt};
 const TOUCHED_ROWS_MIN: usize = 2048;
 /// Maximum number of row cache places that one step examines for deleted or replaced ranges.
 const CACHE_PLACES_PER_STEP: usize = 4096;
-/// Maximum number of known ranges that one settling step forgets for a deleted range.
+/// Maximum number of known ranges from which one settling step deletes rows.
 const KNOWN_RANGES_PER_STEP: usize = 32;
 /// Maximum number of known ranges that one scan visits.
 const KNOWN_SCAN_RANGES_MAX: usize = 64;
@@ -103,8 +103,10 @@ pub struct RamTier {
 
 #[derive(Debug, Default)]
 struct Settled {
-    /// The number of deleted ranges that the known ranges have forgotten.
+    /// The number of deleted ranges whose rows the known ranges no longer have.
     ranges: usize,
+    /// The place in the next deleted range up to which they no longer have its rows.
+    known: Option<Bytes>,
     /// The removal of the deleted ranges from the row cache.
     removal: Option<Removal>,
     row: Option<Bytes>,
@@ -479,9 +481,11 @@ impl RamTier {
         let Some(oldest) = self.frozen.front().cloned() else { return true };
         self.flash_version += 1;
         if let Some((from, to)) = oldest.ranges().get(self.settled.ranges) {
-            if Failpoint::DeletedStaysKnown.is_on() || self.known.forget(from, to, KNOWN_RANGES_PER_STEP) {
-                self.settled.ranges += 1;
+            if !Failpoint::DeletedStaysKnown.is_on() {
+                let place = self.settled.known.as_ref().unwrap_or(from);
+                self.settled.known = self.known.delete_rows(place, to, KNOWN_RANGES_PER_STEP);
             }
+            self.settled.ranges += usize::from(self.settled.known.is_none());
             return false;
         }
         // One pass over the cache for all ranges: there may be as many as regions.

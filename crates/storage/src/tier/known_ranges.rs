@@ -7,9 +7,9 @@
 //! Invariant: a known range has exactly the rows that flash has there, except for rows that the
 //! oldest frozen memtable determines while it is being settled. All changes of flash keep it:
 //!
-//! * A flush adds a memtable to flash. Settling [forgets](KnownRanges::forget) the ranges that the
-//!   memtable deletes, and [writes](KnownRanges::write) its rows here, before the memtable is
-//!   dropped. Deletions of slots, of regions after a split or a merge, and `FLUSHALL` are rows or
+//! * A flush adds a memtable to flash. Settling [deletes](KnownRanges::delete_rows) the rows in the
+//!   ranges that the memtable deletes, and [writes](KnownRanges::write) its rows here, before the
+//!   memtable is dropped. Deletions of slots, of regions after a split or a merge, and `FLUSHALL` are rows or
 //!   ranges of memtables.
 //! * The ingest of a snapshot replaces rows of flash directly. `RamTier::replaced` forgets their
 //!   ranges, after the old rows are deleted and again after the new ones came. A peer in quarantine
@@ -88,6 +88,14 @@ impl Known {
     /// Returns the rows from `from` on, ascending.
     pub fn rows_from(&self, from: &[u8]) -> &[(Bytes, Bytes)] {
         &self.rows[self.rows.partition_point(|(row, _)| row[..] < *from)..]
+    }
+
+    fn delete_rows(&mut self, from: &[u8], to: &[u8]) {
+        let begin = self.rows.partition_point(|(row, _)| row[..] < *from);
+        let end = self.rows.partition_point(|(row, _)| row[..] < *to);
+        let deleted = self.rows.drain(begin..end.max(begin));
+        self.row_bytes -= deleted.map(|(row, value)| row.len() + value.len()).sum::<usize>();
+        self.rows.shrink_to_fit();
     }
 
     /// Returns the estimated memory of the range that begins at `from`, in bytes.
@@ -208,6 +216,18 @@ impl KnownRanges {
         self.insert(middle, Known::new(known.to, behind));
     }
 
+    /// Inserts a range that is not large and overlaps no other. Ranges without rows become one, so
+    /// that scans pass few of them.
+    fn insert_joined(&mut self, from: Bytes, known: Known) {
+        let before = self.ranges.range::<Bytes, _>(..&from).next_back();
+        let joins = |other: &Known| known.rows.is_empty() && other.rows.is_empty() && other.to == from;
+        let first = before.filter(|(_, other)| joins(other)).map(|(first, _)| first.clone());
+        match first.and_then(|first| Some((self.remove(&first)?, first))) {
+            Some((other, first)) => self.insert(first, Known { to: known.to, ..other }),
+            None => self.insert(from, known),
+        }
+    }
+
     fn remove(&mut self, first: &Bytes) -> Option<Known> {
         let known = self.ranges.remove(first)?;
         self.bytes -= known.bytes(first);
@@ -247,6 +267,36 @@ impl KnownRanges {
         if value.is_some() && !self.make_room(0, EVICTION_STEPS_PER_ROW) {
             self.forget(&first, &to, usize::MAX - 1);
         }
+    }
+
+    /// Deletes the rows in `from..to`, which flash no longer has, from up to `count` ranges. Returns
+    /// the place to go on from, if any are left. A range that was used since the hand passed stays
+    /// known, and the others are forgotten: what fills a range after a `FLUSHALL` may be flushed
+    /// together with it.
+    pub fn delete_rows(&mut self, from: &[u8], to: &[u8], count: usize) -> Option<Bytes> {
+        let mut place = Bytes::copy_from_slice(from);
+        for _ in 0..count {
+            let first = self.first_overlapping(&place, to)?;
+            let mut known = self.remove(&first)?;
+            place = known.to.clone();
+            if *known.is_used.get_mut() {
+                known.delete_rows(from, to);
+                self.insert_joined(first, known);
+            }
+        }
+        self.first_overlapping(&place, to).map(|_| place)
+    }
+
+    /// Returns the first row of the first range that has a part of `from..to`.
+    fn first_overlapping(&self, from: &[u8], to: &[u8]) -> Option<Bytes> {
+        if from >= to {
+            return None;
+        }
+        let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(from))).next_back();
+        let overlapping = before.filter(|(_, known)| *from < known.to[..]);
+        let behind = (Bound::Excluded(from), Bound::Excluded(to));
+        let (first, _) = overlapping.or_else(|| self.ranges.range::<[u8], _>(behind).next())?;
+        Some(first.clone())
     }
 
     /// Forgets up to `count` ranges that have a row in `from..to`. Returns true if none is left.
@@ -337,6 +387,39 @@ mod tests {
         while !ranges.forget(&row(100), &row(3000), 2) {}
         assert!(ranges.at(&row(100)).is_none() && ranges.at(&row(2500)).is_none());
         assert_eq!(ranges.bytes, bytes_of_all(&ranges));
+    }
+
+    #[test]
+    fn ranges_in_use_stay_known_without_their_rows() {
+        let mut ranges = known(1 << 20);
+        for number in (0..1000).step_by(10) {
+            ranges.learn(row(number), row(number + 10), rows(number..number + 10));
+        }
+        for number in (0..1000).step_by(10).filter(|number| number % 30 != 0) {
+            assert!(ranges.at(&row(number)).is_some());
+        }
+        let (mut from, to, mut steps) = (row(105), row(845), 1);
+        while let Some(next) = ranges.delete_rows(&from, &to, 16) {
+            assert!(from < next && next < to);
+            (from, steps) = (next, steps + 1);
+        }
+        assert_eq!(steps, 75usize.div_ceil(16));
+        for number in (0..1000).step_by(10) {
+            let is_touched = (100..=840).contains(&number);
+            let found = ranges.find(&row(number));
+            assert_eq!(found.is_some(), !is_touched || number % 30 != 0, "{number}");
+            let Some(found) = found else { continue };
+            // The first range and the last one keep a part of their rows, and those without rows
+            // are joined.
+            let is_joined = is_touched && !matches!(number, 100 | 840);
+            let to = if is_joined { number.div_ceil(30) * 30 } else { number + 10 };
+            assert_eq!(found.to, row(to), "{number}");
+            let left = (number..to).filter(|number| !(105..845).contains(number));
+            assert_eq!(found.rows, left.flat_map(|number| rows(number..number + 1)).collect::<Vec<_>>());
+        }
+        assert_eq!(ranges.bytes, bytes_of_all(&ranges));
+        assert_eq!(ranges.delete_rows(&row(845), &row(845), 16), None);
+        assert_eq!(ranges.delete_rows(&row(1000), &row(2000), 16), None);
     }
 
     #[test]

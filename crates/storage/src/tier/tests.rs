@@ -538,6 +538,23 @@ fn a_scan_over_many_deleted_rows_ends() {
     }
 }
 
+/// Elements that come after a `FLUSHALL` may be flushed together with it.
+#[test]
+fn a_range_in_use_stays_known_when_its_deletion_is_flushed_with_new_rows() {
+    let mut store = Store::new(1 << 26);
+    store.begin_range(EVERYTHING.0, EVERYTHING.1);
+    store.end_range();
+    write_keys(&mut store, 0..300);
+    flush_all(&mut store);
+    let ranges_deleted = vec![(Bytes::from_static(&[0]), Bytes::from_static(&[0xff]))];
+    store.write(WriteSet { ranges_deleted, rows: vec![] });
+    write_keys(&mut store, 200..350);
+    assert_eq!(scan_known(&store, 1000).0, Ok(()));
+    flush_all(&mut store);
+    let (scanned, visited, _) = scan_known(&store, 1000);
+    assert_eq!((scanned, visited), (Ok(()), 150));
+}
+
 #[test]
 fn a_scan_over_many_short_ranges_ends() {
     let mut store = Store::with_range_rows_max(1 << 26, 1);
