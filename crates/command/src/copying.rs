@@ -106,19 +106,24 @@ pub fn has_large_source(
     if args.len() > ARGS_MAX {
         return Ok(false);
     }
+    let (first_key, others) = (args.get(1..2).unwrap_or_default(), args.get(2..).unwrap_or_default());
     if removes(spec) {
-        return removes_many(spec, args, db, reader, elements);
+        // Small removals from large sets are frequent, so the range is looked up.
+        let is_large = have_elements(first_key, db, reader, result::removed_from(elements))?;
+        return Ok(is_large && removes_many(spec, args, db, reader, elements)?);
     }
     // Some of these arguments may be no keys.
-    let sources = match rename::is_of(spec.name) {
-        true => args.get(1..2),
-        false => args.get(2..),
-    };
+    let sources = if rename::is_of(spec.name) { first_key } else { others };
+    have_elements(sources, db, reader, elements.into())
+}
+
+/// Returns true if the collections of these keys have at least `least` elements together.
+fn have_elements(keys: &[Bytes], db: u16, reader: &dyn Reader, least: u64) -> storage::Result<bool> {
     let mut sum = 0u64;
-    for key in sources.unwrap_or_default() {
+    for key in keys {
         let Some(row) = reader.get(&KeyRef::new(db, key).meta_row())? else { continue };
         sum = sum.saturating_add(Collection::of(&Meta::decode(&row)?).map_or(0, |of| of.len));
-        if sum >= u64::from(elements) {
+        if sum >= least {
             return Ok(true);
         }
     }
@@ -130,8 +135,7 @@ pub fn removes(spec: &CommandSpec) -> bool {
     remove::is_of(spec.name)
 }
 
-/// Returns true if a command removes enough members of a sorted set. Small removals from large sets
-/// are frequent, so the range is looked up here.
+/// Returns true if a command removes enough members of a sorted set.
 fn removes_many(
     spec: &'static CommandSpec,
     args: &[Bytes],

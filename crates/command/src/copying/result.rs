@@ -55,6 +55,11 @@ const REMOVED_MIN: u64 = 4;
 /// Maximum number of members that a removal in parts copies for each one that it removes.
 const KEPT_MAX: u64 = 4;
 
+/// Returns the number of members of a set from which on a removal may go in parts.
+pub(super) fn removed_from(elements: u32) -> u64 {
+    2 * REMOVED_MIN * u64::from(elements)
+}
+
 /// The place where a part begins, and the number of elements that the parts before have stored.
 #[derive(Clone, Copy)]
 pub(super) struct Begun<'p> {
