@@ -117,6 +117,15 @@ fn results_of_large_sets_are_stored_in_parts() {
         other.call(&["ZRANGE", "new", "0", "0", "WITHSCORES"]).unwrap(),
         Reply::Array(vec![Reply::bulk("m40016"), Reply::bulk("16"),])
     );
+    // What is left of 30,000 members is copied. A command behind the removal waits for it.
+    assert_eq!(other.call(&["EXPIREAT", "z", "4000000000"]).unwrap(), Reply::Int(1));
+    send(&mut other, "ZREMRANGEBYSCORE z 20 (60");
+    send(&mut other, "ZCARD z");
+    assert_eq!(other.reply().unwrap(), Reply::Int(12_000));
+    assert_eq!(other.reply().unwrap(), Reply::Int(18_000));
+    assert_eq!(other.call(&["ZCOUNT", "z", "20", "60"]).unwrap(), Reply::Int(300));
+    assert_eq!(other.call(&["ZSCORE", "z", "m20020"]).unwrap(), Reply::Nil);
+    assert_eq!(other.call(&["EXPIRETIME", "z"]).unwrap(), Reply::Int(4_000_000_000));
     assert_eq!(
         other.call(&["SUNIONSTORE", "a", "z", "b"]).unwrap(),
         Reply::error("WRONGTYPE Operation against a key holding the wrong kind of value")
