@@ -1,7 +1,7 @@
 //! Copies of large collections in parts: `COPY`, `RENAME`, `RENAMENX` and `MOVE` of a key whose
 //! rows are too many for one entry, `SUNIONSTORE`, `ZUNIONSTORE`, their kind and `ZRANGESTORE` of
-//! large sets, and `ZREMRANGEBYRANK` and its kind, which copy the members that are left ([`result`]).
-//! Other commands of the region go on between the parts.
+//! large sets, and `ZREMRANGEBYRANK` and its kind, which copy the members that are left
+//! ([`result`]). Other commands of the region go on between the parts.
 //!
 //! ```text
 //! begin    name | elements u32, rows u32 | command ...   the reply, or ticket and first place

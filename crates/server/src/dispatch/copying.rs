@@ -86,9 +86,9 @@ impl Asker {
 }
 
 impl Store {
-    /// Returns true unless the command's source is known to be small. Of the rows of a region that
-    /// has no peer here, nothing is known. Removals, which are frequent and rarely large, are passed
-    /// on there as they are.
+    /// Returns true unless the command's source is known to be small. Nothing is known of a region
+    /// that has no peer here. Removals, which are frequent and rarely large, are passed on to it as
+    /// they are.
     pub fn may_copy_much(&self, item: &Item) -> bool {
         if self.membership.version.get() < THIRD_VERSION {
             return false;

@@ -9,8 +9,8 @@
 //!
 //! * A flush adds a memtable to flash. Settling [deletes](KnownRanges::delete_rows) the rows in the
 //!   ranges that the memtable deletes, and [writes](KnownRanges::write) its rows here, before the
-//!   memtable is dropped. Deletions of slots, of regions after a split or a merge, and `FLUSHALL` are rows or
-//!   ranges of memtables.
+//!   memtable is dropped. Deletions of slots, of regions after a split or a merge, and `FLUSHALL`
+//!   are rows or ranges of memtables.
 //! * The ingest of a snapshot replaces rows of flash directly. `RamTier::replaced` forgets their
 //!   ranges, after the old rows are deleted and again after the new ones came. A peer in quarantine
 //!   is filled in the same way.
@@ -269,10 +269,10 @@ impl KnownRanges {
         }
     }
 
-    /// Deletes the rows in `from..to`, which flash no longer has, from up to `count` ranges. Returns
-    /// the place to go on from, if any are left. A range that was used since the hand passed stays
-    /// known, and the others are forgotten: what fills a range after a `FLUSHALL` may be flushed
-    /// together with it.
+    /// Deletes the rows in `from..to`, which flash no longer has, from up to `count` ranges.
+    /// Returns the place to go on from, if any are left. A range that was used since the hand
+    /// passed stays known, because what fills it after a `FLUSHALL` may be flushed together with
+    /// it. The others are forgotten.
     pub fn delete_rows(&mut self, from: &[u8], to: &[u8], count: usize) -> Option<Bytes> {
         let mut place = Bytes::copy_from_slice(from);
         for _ in 0..count {
