@@ -362,7 +362,9 @@ fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let (Some(work), Some(to)) = (work, destination(spec, command, exec)) else {
         return execute_at_once(spec, command, exec);
     };
-    if !work.is_large(exec, elements)? {
+    // The sweep may be slower than a client that removes members again and again.
+    let is_large = work.is_large(exec, elements)? && !(removes(spec) && has_garbage(exec, &to)?);
+    if !is_large {
         return execute_at_once(spec, command, exec);
     }
     let (number, now_ms) = (exec.seed, exec.now_ms);
@@ -377,6 +379,17 @@ fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     }
     spare(exec, &to, &ticket, (&work, &spared));
     Ok(Reply::Array(vec![Reply::Bulk(ticket.encode()), Reply::Bulk(work.first_place())]))
+}
+
+/// Returns true if the sweep has not yet deleted all that the key has left to it.
+fn has_garbage(exec: &Exec<'_, '_>, key: &Key<'_>) -> CommandResult<bool> {
+    let (from, to) = key.garbage_range();
+    let mut has_any = false;
+    exec.txn.scan(&from, &to, &mut |_, _| {
+        has_any = true;
+        ControlFlow::Break(())
+    })?;
+    Ok(has_any)
 }
 
 fn execute_at_once(spec: &'static CommandSpec, command: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -615,9 +628,13 @@ impl Copying {
         self.leave(Then::Begin)
     }
 
-    /// Same as [`put_off`](Copying::put_off), but ends with this reply.
+    /// Same as [`put_off`](Copying::put_off), but ends with this reply. A removal is executed at
+    /// once instead.
     pub fn give_up(&mut self, reply: Reply) -> Vec<Bytes> {
-        self.leave(Then::Reply(reply))
+        match self.spec().is_some_and(removes) {
+            true => self.leave(Then::Whole),
+            false => self.leave(Then::Reply(reply)),
+        }
     }
 
     fn leave(&mut self, then: Then) -> Vec<Bytes> {

@@ -428,6 +428,49 @@ fn a_removal_in_parts_copies_what_is_left() {
     );
 }
 
+/// A client that removes members again and again leaves no more to the sweep than one set.
+#[test]
+fn a_removal_is_executed_at_once_while_the_last_one_is_swept() {
+    let mut region = Region { now: 1, ..Region::default() };
+    let removed = |region: &mut Region| {
+        region.command(0, &args("ZADD z 1999"));
+        run(region, "ZREMRANGEBYRANK z 0 999", &mut |_| {})
+    };
+    assert!(removed(&mut region).0 > 2);
+    assert_eq!(removed(&mut region), (1, Reply::Int(1000)));
+    region.sweep(500);
+    assert_eq!(removed(&mut region), (1, Reply::Int(1000)));
+    region.sweep(1_000_000);
+    assert!(removed(&mut region).0 > 2);
+    // The garbage of another key does not count.
+    region.sweep(1_000_000);
+    region.command(0, &args("HSET h 1000"));
+    region.command(0, &args("DEL h"));
+    assert!(removed(&mut region).0 > 2);
+}
+
+/// While too many copies wait, removals are executed at once.
+#[test]
+fn a_removal_is_not_given_up() {
+    let mut region = Region { now: 1, ..Region::default() };
+    region.command(0, &args("ZADD z 1999"));
+    region.command(0, &args("HSET h 1000"));
+    for (line, expected) in
+        [("ZREMRANGEBYRANK z 0 999", Reply::Int(1000)), ("RENAME h g", Reply::error("ERR too many"))]
+    {
+        let (mut copying, asks) = Copying::begin(args(line), SIZES);
+        assert!(matches!(copying.answered(region.command(0, &asks)), Next::Ask(_)));
+        let mut asks = copying.give_up(Reply::error("ERR too many"));
+        let reply = loop {
+            match copying.answered(region.command(0, &asks)) {
+                Next::Ask(next) => asks = next,
+                Next::Reply(reply) => break reply,
+            }
+        };
+        assert_eq!(reply, expected, "{line}");
+    }
+}
+
 /// A full disk refuses parts. Removals must work nevertheless, because they make room.
 #[test]
 fn a_removal_without_room_for_parts_is_executed_at_once() {

@@ -16,6 +16,9 @@ use crate::work::{Outcome, Refusal, Submit, Work};
 const ENTRY_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of keys or rows that one maintenance step of a slot deletes.
 const MAINTENANCE_STEP: u32 = 256;
+/// Number of rows that the sweep may delete in one entry. If it has few slots, they share it:
+/// removals in parts leave large sorted sets to it again and again.
+const SWEPT_ROWS: u32 = 2048;
 
 /// The clients of one proposed entry, in the order of their commands.
 #[derive(Debug)]
@@ -249,7 +252,9 @@ fn merge<C>(
             Work::Encoded(items) => builder.append(items),
             Work::Maintenance(slots) => {
                 slots.expire.iter().for_each(|slot| builder.push_expire_due(*slot, MAINTENANCE_STEP));
-                slots.sweep.iter().for_each(|slot| builder.push_sweep(*slot, MAINTENANCE_STEP));
+                let share = SWEPT_ROWS / u32::try_from(slots.sweep.len()).unwrap_or(u32::MAX).max(1);
+                let step = share.max(MAINTENANCE_STEP);
+                slots.sweep.iter().for_each(|slot| builder.push_sweep(*slot, step));
             }
             Work::Meta(_) | Work::Order(_) => unreachable!("these are entries of their own"),
         }

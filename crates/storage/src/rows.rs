@@ -150,6 +150,13 @@ impl<'a> KeyRef<'a> {
         out.extend_from_slice(&generation.to_be_bytes());
         out.into()
     }
+
+    /// Returns the range of the garbage rows of all generations.
+    pub fn garbage_range(&self) -> (Bytes, Bytes) {
+        let from = Bytes::from(self.row(TABLE_GARBAGE, 0));
+        let to = prefix_end(&from);
+        (from, to)
+    }
 }
 
 /// The part that follows the key in a row of the keys table.
