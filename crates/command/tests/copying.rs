@@ -494,7 +494,7 @@ fn a_removal_without_room_for_parts_is_executed_at_once() {
     assert!(load_state(&region.rows, REGION).unwrap().watches.is_empty());
 }
 
-/// What decides about the way of a removal is the range, not the set.
+/// The range decides about the way of a removal, and not the set alone.
 #[test]
 fn few_members_of_a_large_set_are_removed_at_once() {
     let mut region = Region { now: 1, ..Region::default() };
