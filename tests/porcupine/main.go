@@ -252,7 +252,7 @@ func main() {
 			}
 		}
 		must(file.Close())
-		// Progress, for the eyes of who waits: some files take minutes.
+		// Some files take minutes.
 		fmt.Fprintf(os.Stderr, "%s is judged: %d histories so far\n", filepath.Base(name), judged)
 	}
 	fmt.Printf("%d histories judged again: %d bad ones among them, %d undecided, %d judged differently\n", judged, bad, undecided, differ)

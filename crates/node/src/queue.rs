@@ -16,8 +16,8 @@ use crate::work::{Outcome, Refusal, Submit, Work};
 const ENTRY_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of keys or rows that one maintenance step of a slot deletes.
 const MAINTENANCE_STEP: u32 = 256;
-/// Number of rows that the sweep may delete in one entry. If it has few slots, they share it:
-/// removals in parts leave large sorted sets to it again and again.
+/// Number of rows that the slots of one sweep share, if they are few: removals in parts leave large
+/// sorted sets to it again and again. With more slots, each has a maintenance step.
 const SWEPT_ROWS: u32 = 2048;
 
 /// The clients of one proposed entry, in the order of their commands.

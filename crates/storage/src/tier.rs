@@ -250,7 +250,7 @@ impl RamTier {
     pub fn forget_clean(&mut self) {
         let everything = (Bytes::new(), Bytes::from_static(&[0xff; 32]));
         self.cache.remove_ranges(&Ranges::of(&[everything]), 0, usize::MAX);
-        self.known.forget(&[], &[0xff; 32], usize::MAX - 1);
+        self.known.forget(&[], &[0xff; 32]);
     }
 
     /// Sets the budget of row cache and known ranges to the memory that the memtables and the
@@ -598,7 +598,7 @@ impl RamTier {
             let is_free = self.tables().all(|table| !table.speaks_of(from, to));
             assert!(is_free, "rows are replaced on flash that are also in RAM");
             if !Failpoint::ReplacedStaysKnown.is_on() {
-                self.known.forget(from, to, usize::MAX - 1);
+                self.known.forget(from, to);
             }
             if !Failpoint::ReplacedLearnt.is_on() {
                 self.filter.unlearn(from, to);

@@ -117,7 +117,7 @@ fn results_of_large_sets_are_stored_in_parts() {
         other.call(&["ZRANGE", "new", "0", "0", "WITHSCORES"]).unwrap(),
         Reply::Array(vec![Reply::bulk("m40016"), Reply::bulk("16"),])
     );
-    // What is left of 30,000 members is copied. A command behind the removal waits for it.
+    // The store copies the 18,000 members that stay. The command behind the removal waits.
     assert_eq!(other.call(&["EXPIREAT", "z", "4000000000"]).unwrap(), Reply::Int(1));
     send(&mut other, "ZREMRANGEBYSCORE z 20 (60");
     send(&mut other, "ZCARD z");

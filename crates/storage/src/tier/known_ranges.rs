@@ -187,7 +187,7 @@ impl KnownRanges {
         // The parts of a divided range take a little more.
         let has_room = self.make_room(0, EVICTION_STEPS);
         if !has_room {
-            self.forget(&from, &to, usize::MAX - 1);
+            self.forget(&from, &to);
         }
         has_room
     }
@@ -265,7 +265,7 @@ impl KnownRanges {
             }
         }
         if value.is_some() && !self.make_room(0, EVICTION_STEPS_PER_ROW) {
-            self.forget(&first, &to, usize::MAX - 1);
+            self.forget(&first, &to);
         }
     }
 
@@ -299,22 +299,11 @@ impl KnownRanges {
         Some(first.clone())
     }
 
-    /// Forgets up to `count` ranges that have a row in `from..to`. Returns true if none is left.
-    pub fn forget(&mut self, from: &[u8], to: &[u8], count: usize) -> bool {
-        if from >= to {
-            return true;
+    /// Forgets the ranges that have a part of `from..to`.
+    pub fn forget(&mut self, from: &[u8], to: &[u8]) {
+        while let Some(first) = self.first_overlapping(from, to) {
+            self.remove(&first);
         }
-        let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(from))).next_back();
-        let overlapping = before.filter(|(_, known)| *from < known.to[..]).map(|(first, _)| first.clone());
-        let inside = self.ranges.range::<[u8], _>((Bound::Included(from), Bound::Excluded(to)));
-        let inside = inside.map(|(first, _)| first.clone());
-        let mut doomed: Vec<Bytes> = overlapping.into_iter().chain(inside).take(count + 1).collect();
-        let is_last = doomed.len() <= count;
-        doomed.truncate(count);
-        for first in &doomed {
-            self.remove(first);
-        }
-        is_last
     }
 
     /// Examines up to `steps` ranges and evicts some, so that `bytes` more fit into the budget.
@@ -381,10 +370,7 @@ mod tests {
         let all: Vec<_> = ranges.ranges.values().flat_map(|known| known.rows.clone()).collect();
         assert_eq!(all, rows(5..2000));
         assert_eq!(ranges.bytes, bytes_of_all(&ranges));
-        let count = ranges.ranges.len();
-        assert!(!ranges.forget(&row(100), &row(3000), 2));
-        assert_eq!(ranges.ranges.len(), count - 2, "a step forgets a bounded number of ranges");
-        while !ranges.forget(&row(100), &row(3000), 2) {}
+        ranges.forget(&row(100), &row(3000));
         assert!(ranges.at(&row(100)).is_none() && ranges.at(&row(2500)).is_none());
         assert_eq!(ranges.bytes, bytes_of_all(&ranges));
     }
