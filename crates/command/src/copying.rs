@@ -1,12 +1,13 @@
 //! Copies of large collections in parts: `COPY`, `RENAME`, `RENAMENX` and `MOVE` of a key whose
 //! rows are too many for one entry, `SUNIONSTORE`, `ZUNIONSTORE`, their kind and `ZRANGESTORE` of
-//! large sets, and `ZREMRANGEBYRANK` and its kind, which copy the members that are left
-//! ([`result`]). Other commands of the region go on between the parts.
+//! large sets, and `ZREMRANGEBYRANK`, `ZPOPMIN`, `SPOP` and their kind, which copy the members that
+//! are left ([`result`]). Other commands of the region go on between the parts.
 //!
 //! ```text
-//! begin    name | elements u32, rows u32 | command ...   the reply, or ticket and first place
-//! part     name | ticket | place | command ...           the next place, if there is one
-//! end      name | ticket | command ...                   the reply of the command
+//! begin    name | elements u32, rows u32 | command ...   the reply, or [`BEGUN`], ticket, first place
+//! part     name | ticket | place | command ...           the next place, if there is one, and the
+//!                                                        members found so far that are removed
+//! end      name | ticket | command ...                   the reply of the command without them
 //! drop     name | ticket | command ...                   OK
 //! ticket   generation u64 | rows u32
 //! ```
@@ -37,8 +38,8 @@ use crate::events;
 use crate::exec::{
     call, fail, held_bytes, Collection, CommandError, CommandResult, Exec, Key, Limits, Mode, HELD_ROW,
 };
+use crate::failpoints::Failpoint;
 use crate::keys::rename::{self, Ends};
-use crate::sorted_sets::remove;
 use crate::spec::{flags, CommandSpec, Handler, KeySpec};
 use crate::table::{check_arity, lookup};
 
@@ -50,6 +51,9 @@ pub(crate) const DROP_NAME: &[u8] = b"\0copydrop";
 
 /// Time for which the sweep spares a copy after its last part, in milliseconds.
 const SPARED_MS: u64 = 60_000;
+/// The first item of a reply that means that a copy has begun. No reply of a command that may be
+/// executed in parts begins with it.
+const BEGUN: &str = "BEGUN";
 /// Bytes of rows after which a part ends. Replicas must agree.
 const PART_BYTES: usize = 256 << 10;
 /// Number of times that a copy begins again because its source has changed, before it is executed
@@ -57,6 +61,8 @@ const PART_BYTES: usize = 256 << 10;
 const CHANGES_MAX: u32 = 2;
 /// Number of times that a copy begins again because the outcome of a part is unknown.
 const LOSSES_MAX: u32 = 2;
+/// Bytes of removed members that wait for the end, from which on a command is executed at once.
+const REMOVED_BYTES_MAX: usize = 64 << 20;
 /// Number of times that the dropping of a copy is asked for.
 const DROPS_MAX: u32 = 2;
 /// Maximum number of sets that are combined in parts. A region has room for some thousand watches.
@@ -109,7 +115,7 @@ pub fn has_large_source(
     let (first_key, others) = (args.get(1..2).unwrap_or_default(), args.get(2..).unwrap_or_default());
     if removes(spec) {
         // Small removals from large sets are frequent, so the range is looked up.
-        let is_large = have_elements(first_key, db, reader, result::removed_from(elements))?;
+        let is_large = have_elements(first_key, db, reader, result::removed_from(spec.name, elements))?;
         return Ok(is_large && removes_many(spec, args, db, reader, elements)?);
     }
     // Some of these arguments may be no keys.
@@ -130,12 +136,17 @@ fn have_elements(keys: &[Bytes], db: u16, reader: &dyn Reader, least: u64) -> st
     Ok(false)
 }
 
-/// Returns true if the command removes members of a sorted set, and copies the others.
+/// Returns true if the command removes members of a set, and copies the others.
 pub fn removes(spec: &CommandSpec) -> bool {
-    remove::is_of(spec.name)
+    result::removes(spec.name)
 }
 
-/// Returns true if a command removes enough members of a sorted set.
+/// Returns true if the arguments alone show that a command removes few members.
+pub fn removes_few(spec: &CommandSpec, args: &[Bytes], elements: u32) -> bool {
+    result::pops(spec.name) && result::most_popped(args) < result::REMOVED_MIN * u64::from(elements)
+}
+
+/// Returns true if a command removes enough members of a set.
 fn removes_many(
     spec: &'static CommandSpec,
     args: &[Bytes],
@@ -254,8 +265,9 @@ impl Spared {
 
     /// Returns true if no source has changed. `sources` are those that exist now.
     fn holds(&self, sources: &[WatchedKey], watches: &Watches) -> bool {
-        self.watches.iter().map(|(source, _)| source).eq(sources)
-            && self.watches.iter().all(|(source, watch)| watches.has(*source, *watch))
+        Failpoint::ChangedSourceIgnored.is_on()
+            || self.watches.iter().map(|(source, _)| source).eq(sources)
+                && self.watches.iter().all(|(source, watch)| watches.has(*source, *watch))
     }
 
     pub fn release(&self, watches: &mut Watches) {
@@ -378,7 +390,8 @@ fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         debug_assert_eq!(next, ticket.sorted(), "generations are consecutive");
     }
     spare(exec, &to, &ticket, (&work, &spared));
-    Ok(Reply::Array(vec![Reply::Bulk(ticket.encode()), Reply::Bulk(work.first_place())]))
+    let begun = [ticket.encode(), work.first_place()].map(Reply::Bulk);
+    Ok(Reply::Array(std::iter::once(Reply::Simple(BEGUN.into())).chain(begun).collect()))
 }
 
 /// Returns true if the sweep has not yet deleted all that the key has left to it.
@@ -458,13 +471,16 @@ fn part(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         return Ok(Reply::Nil);
     };
     let is_alone = exec.txn.held() == 0;
-    let next = match &work {
-        Work::Copy(ends, source) => copy_rows(exec, (&ends.from, source.generation), &to, &ticket, &args[2])?,
+    let (next, removed) = match &work {
+        Work::Copy(ends, source) => {
+            let next = copy_rows(exec, (&ends.from, source.generation), &to, &ticket, &args[2])?;
+            (next, Vec::new())
+        }
         Work::Result(result) => {
             let begun = Begun { place: &args[2], len: spared.len };
-            let (next, len) = result.part(exec, &ticket, begun)?;
-            spared.len = len;
-            next
+            let done = result.part(exec, &ticket, begun)?;
+            spared.len = done.len;
+            (done.next, done.removed)
         }
     };
     if is_alone && next.as_ref() == Some(&args[2]) {
@@ -473,7 +489,8 @@ fn part(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     }
     spared.until_ms = exec.now_ms.saturating_add(SPARED_MS);
     spare(exec, &to, &ticket, (&work, &spared));
-    Ok(Reply::Array(next.map(Reply::Bulk).into_iter().collect()))
+    let removed = (!removed.is_empty()).then_some(Reply::Array(removed));
+    Ok(Reply::Array(next.map(Reply::Bulk).into_iter().chain(removed).collect()))
 }
 
 /// Executes the command with the rows that were copied.
@@ -562,6 +579,9 @@ pub struct Copying {
     command: Vec<Bytes>,
     sizes: Sizes,
     asked: Asked,
+    /// The members that the end will remove, as the reply shows them.
+    removed: Vec<Reply>,
+    removed_bytes: usize,
     changes: u32,
     losses: u32,
 }
@@ -599,7 +619,15 @@ pub enum Next {
 impl Copying {
     /// Returns a copy and the arguments to execute first.
     pub fn begin(command: Vec<Bytes>, sizes: Sizes) -> (Copying, Vec<Bytes>) {
-        let mut copying = Copying { command, sizes, asked: Asked::Begin, changes: 0, losses: 0 };
+        let mut copying = Copying {
+            command,
+            sizes,
+            asked: Asked::Begin,
+            removed: Vec::new(),
+            removed_bytes: 0,
+            changes: 0,
+            losses: 0,
+        };
         let first = copying.begin_again();
         (copying, first)
     }
@@ -609,6 +637,9 @@ impl Copying {
         sizes.put_u32(self.sizes.elements);
         sizes.put_u32(self.sizes.rows);
         self.asked = Asked::Begin;
+        if !Failpoint::FoundMembersKept.is_on() {
+            self.forget_removed();
+        }
         let needs_source = self.spec().is_some_and(|of| rename::is_of(of.name) || removes(of));
         let name = if needs_source { BEGIN_NAME } else { BEGIN_RESULT_NAME };
         self.asking(name, [sizes.freeze()])
@@ -649,7 +680,7 @@ impl Copying {
     /// Takes the reply to what was asked.
     pub fn answered(&mut self, reply: Reply) -> Next {
         match (std::mem::replace(&mut self.asked, Asked::Begin), reply) {
-            (Asked::Begin, Reply::Array(items)) => {
+            (Asked::Begin, Reply::Array(items)) if has_begun(&items) => {
                 let mut items = items.into_iter().filter_map(bulk);
                 match items.next() {
                     Some(ticket) => self.go_on(ticket, items.next()),
@@ -657,9 +688,20 @@ impl Copying {
                 }
             }
             (Asked::Part(ticket), Reply::Array(items)) => {
-                let next = items.into_iter().find_map(bulk);
-                self.go_on(ticket, next)
+                let mut next = None;
+                for item in items {
+                    match item {
+                        Reply::Array(removed) => self.remember_removed(removed),
+                        item => next = bulk(item),
+                    }
+                }
+                match self.removed_bytes > REMOVED_BYTES_MAX {
+                    true => Next::Ask(self.drop_copy(ticket, Then::Whole, 1)),
+                    false => self.go_on(ticket, next),
+                }
             }
+            (Asked::End(_), Reply::Array(_)) => Next::Reply(Reply::Array(std::mem::take(&mut self.removed))),
+            (Asked::End(_), Reply::Set(_)) => Next::Reply(Reply::Set(std::mem::take(&mut self.removed))),
             // The source has changed, or the copy was swept.
             (Asked::Part(_) | Asked::End(_), Reply::Nil) => {
                 self.changes += 1;
@@ -693,8 +735,18 @@ impl Copying {
         }
     }
 
+    fn remember_removed(&mut self, mut removed: Vec<Reply>) {
+        self.removed_bytes += removed.iter().map(Reply::bytes).sum::<usize>();
+        self.removed.append(&mut removed);
+    }
+
+    fn forget_removed(&mut self) {
+        (self.removed, self.removed_bytes) = (Vec::new(), 0);
+    }
+
     fn whole(&mut self) -> Vec<Bytes> {
         self.asked = Asked::Whole;
+        self.forget_removed();
         self.command.clone()
     }
 
@@ -717,6 +769,11 @@ impl Copying {
         self.asked = Asked::Drop { ticket, then, tries };
         asking
     }
+}
+
+/// Returns true for the reply of a copy that has begun.
+fn has_begun(items: &[Reply]) -> bool {
+    matches!(items.first(), Some(Reply::Simple(word)) if word == BEGUN)
 }
 
 fn bulk(reply: Reply) -> Option<Bytes> {

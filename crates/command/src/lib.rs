@@ -23,6 +23,7 @@ pub mod entry;
 mod error_messages;
 mod events;
 mod exec;
+pub mod failpoints;
 #[doc(hidden)]
 pub mod fuzzing;
 mod geo;

@@ -59,3 +59,15 @@ pub(crate) fn positive_or(text: &[u8], error: &'static str) -> CommandResult<u64
         _ => fail(error),
     }
 }
+
+/// Parses the number of elements that a pop removes at most; `None` without one.
+pub(crate) fn popped_number(args: &[Bytes]) -> CommandResult<Option<u64>> {
+    match args {
+        [] => Ok(None),
+        [count] => match u64::try_from(integer_or(count, error_messages::NOT_POSITIVE)?) {
+            Ok(count) => Ok(Some(count)),
+            Err(_) => fail(error_messages::NOT_POSITIVE),
+        },
+        _ => fail(error_messages::SYNTAX),
+    }
+}

@@ -128,25 +128,26 @@ pub(crate) fn all_members(
     members(exec, &tree(key, set), (0, u64::MAX), Direction::Forward)
 }
 
-/// Visits members in order from a rank on. `Break` ends the walk.
+/// Visits members in order, from either end, without the first `skipped` ones. `Break` ends the
+/// walk.
 pub(crate) fn visit_members(
     exec: &Exec<'_, '_>,
     key: &KeyRef<'_>,
     set: Collection,
-    first: u64,
+    from: (u64, Direction),
     visit: &mut dyn FnMut(Member) -> ControlFlow<()>,
 ) -> CommandResult<()> {
-    visit_tree(exec, &tree(key, set), first, visit)
+    visit_tree(exec, &tree(key, set), from, visit)
 }
 
 fn visit_tree(
     exec: &Exec<'_, '_>,
     tree: &Tree<'_>,
-    first: u64,
+    (skipped, direction): (u64, Direction),
     visit: &mut dyn FnMut(Member) -> ControlFlow<()>,
 ) -> CommandResult<()> {
     let mut damage = None;
-    tree.walk(exec, first, Direction::Forward, &mut |item| match Member::of_item(item) {
+    tree.walk(exec, skipped, direction, &mut |item| match Member::of_item(item) {
         Ok(member) => visit(member),
         Err(error) => {
             damage = Some(error);
@@ -177,7 +178,7 @@ pub(crate) fn visit_scores(
 ) -> CommandResult<()> {
     let tree = tree(key, set);
     let first = tree.rank(exec, &|item| split_item(item).0 < from)?;
-    visit_tree(exec, &tree, first, &mut |member| visit(member.score, member.name))
+    visit_tree(exec, &tree, (first, Direction::Forward), &mut |member| visit(member.score, member.name))
 }
 
 /// A sorted set during a write.

@@ -85,8 +85,8 @@ fn storing() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A command that removes a range of a sorted set. The scores are 0 to 6. Ranges by name of members
-/// with different scores depend on the shape of the tree.
+/// A command that removes many members. The scores are 0 to 6. Ranges by name of members with
+/// different scores depend on the shape of the tree.
 fn removing() -> impl Strategy<Value = String> {
     let key = || prop::sample::select(&KEYS[..]);
     prop_oneof![
@@ -94,6 +94,10 @@ fn removing() -> impl Strategy<Value = String> {
         (key(), 0..7u8, 0..8u8).prop_map(|(k, a, b)| format!("ZREMRANGEBYSCORE {k} {a} ({b}")),
         (key(), 0..7u8).prop_map(|(k, a)| format!("zremrangebyscore {k} -inf {a}")),
         key().prop_map(|k| format!("ZREMRANGEBYSCORE {k} x 1")),
+        (key(), 0..500u16).prop_map(|(k, n)| format!("ZPOPMIN {k} {n}")),
+        (key(), 0..500u16).prop_map(|(k, n)| format!("zpopmax {k} {n}")),
+        (key(), 0..500u16).prop_map(|(k, n)| format!("SPOP {k} {n}")),
+        key().prop_map(|k| format!("ZPOPMIN {k} -1")),
     ]
 }
 
@@ -165,11 +169,14 @@ fn args(line: &str) -> Vec<Bytes> {
 struct Region {
     rows: MemoryKeyspace,
     now: u64,
+    entries: u64,
 }
 
 impl Region {
     fn execute(&mut self, builder: Builder) -> Vec<Option<Reply>> {
-        let entry = builder.finish_as(NEWEST_VERSION, self.now, self.now);
+        self.entries += 1;
+        let seed = types::mix(self.now ^ self.entries << 32);
+        let entry = builder.finish_as(NEWEST_VERSION, self.now, seed);
         let mut txn = Txn::begin(&self.rows, REGION).unwrap();
         let replies = apply(&entry, &mut txn, SlotRange::ALL).unwrap();
         let writes = txn.finish().0;
@@ -194,6 +201,34 @@ impl Region {
         if !builder.is_empty() {
             self.execute(builder);
         }
+    }
+
+    /// Executes a command that another region with the same keys has executed. Of an `SPOP` it takes
+    /// over which members were removed.
+    fn same(&mut self, other: &mut Region, command: &[Bytes]) -> Reply {
+        let members = |region: &mut Region| {
+            let key = std::str::from_utf8(&command[1]).unwrap();
+            match region.command(0, &args(&format!("SMEMBERS {key}"))) {
+                Reply::Set(members) => Some(members),
+                _ => None,
+            }
+        };
+        let (true, Some(before)) = (command[0].eq_ignore_ascii_case(b"SPOP"), members(self)) else {
+            return self.command(0, command);
+        };
+        let left = members(other).unwrap();
+        let removed: Vec<Reply> = before.iter().filter(|member| !left.contains(member)).cloned().collect();
+        let wanted: usize = std::str::from_utf8(&command[2]).unwrap().parse().unwrap();
+        assert_eq!((removed.len(), left.len()), (wanted.min(before.len()), before.len() - removed.len()));
+        let mut removal = vec![Bytes::from("SREM"), command[1].clone()];
+        removal.extend(removed.iter().map(|member| match member {
+            Reply::Bulk(name) => name.clone(),
+            member => panic!("{member:?}"),
+        }));
+        if removal.len() > 2 {
+            self.command(0, &removal);
+        }
+        Reply::Set(removed)
     }
 
     /// Returns everything that a client can see.
@@ -223,6 +258,23 @@ impl Active {
     /// Returns true if the next request may execute the command.
     fn may_end(&self) -> bool {
         self.asks[0] != "\0copypart" && self.asks[0] != "\0copydrop"
+    }
+}
+
+/// Returns true for the reply of a copy that has begun.
+fn has_begun(reply: &Reply) -> bool {
+    let Reply::Array(items) = reply else { return false };
+    matches!(items.first(), Some(Reply::Simple(word)) if word == "BEGUN")
+}
+
+/// Puts the members of a set in order.
+fn sorted(reply: Reply) -> Reply {
+    match reply {
+        Reply::Set(mut members) => {
+            members.sort_by_key(|member| format!("{member:?}"));
+            Reply::Set(members)
+        }
+        reply => reply,
     }
 }
 
@@ -271,16 +323,22 @@ fn compare(keys: [&str; 4], sizes: Sizes, steps: Vec<Step>) -> Result<(), TestCa
                 let active = &mut copies[copy];
                 let reply = region.command(0, &active.asks);
                 // These replies are the command's own.
-                let is_done = active.may_end() && !matches!(reply, Reply::Array(_) | Reply::Nil);
-                if is_done {
-                    prop_assert_eq!(&reply, &model.command(0, &active.command), "{:?}", &active.command);
-                }
+                let is_done = active.may_end() && !has_begun(&reply) && reply != Reply::Nil;
+                let expected = is_done.then(|| model.same(&mut region, &active.command));
                 let lost = Reply::error("UNKNOWN outcome");
                 match active.copying.answered(if is_lost { lost.clone() } else { reply }) {
-                    Next::Ask(asks) => active.asks = asks,
+                    Next::Ask(asks) => {
+                        prop_assert!(expected.is_none() || is_lost, "{:?}", active.command);
+                        active.asks = asks;
+                    }
                     Next::Reply(reply) => {
-                        copies.remove(copy);
-                        prop_assert!(is_done || reply == lost, "{:?}", reply);
+                        let command = copies.remove(copy).command;
+                        match expected {
+                            Some(expected) if !is_lost => {
+                                prop_assert_eq!(sorted(reply), sorted(expected), "{:?}", command);
+                            }
+                            _ => prop_assert_eq!(reply, lost, "{:?}", command),
+                        }
                         prop_assert_eq!(region.shown(), model.shown());
                     }
                 }
@@ -426,6 +484,112 @@ fn a_removal_in_parts_copies_what_is_left() {
         run(&mut region, "ZREMRANGEBYSCORE large x 1", &mut |_| {}),
         (1, Reply::error("ERR min or max is not a float"))
     );
+}
+
+/// Returns the number of commands and the members of a pop.
+fn popped(region: &mut Region, line: &str) -> (usize, Vec<Reply>) {
+    match run(region, line, &mut |_| {}) {
+        (count, Reply::Array(members) | Reply::Set(members)) => (count, members),
+        (_, reply) => panic!("{line}: {reply:?}"),
+    }
+}
+
+#[test]
+fn a_pop_in_parts_returns_what_its_parts_have_found() {
+    let mut region = Region { now: 1, ..Region::default() };
+    let in_parts = |members: usize| members.div_ceil(90);
+    for (line, removed) in [("ZPOPMIN z 1200", 1200), ("ZPOPMAX z 400", 400), ("ZPOPMAX z 5000", 2000)] {
+        region.command(0, &args("ZADD z 1999"));
+        region.command(0, &args("PEXPIRE z 5000"));
+        // The same at once.
+        region.command(0, &args("ZADD model 1999"));
+        let mut at_once = args(line);
+        at_once[1] = Bytes::from("model");
+        let expected = region.command(0, &at_once);
+        let (count, members) = popped(&mut region, line);
+        assert_eq!(count, 1 + in_parts(removed) + in_parts(2000 - removed) + 1, "{line}");
+        assert_eq!(Reply::Array(members), expected, "{line}");
+        for about in ["ZCARD", "ZRANGE"] {
+            let rest =
+                |key: &str| args(&format!("{about} {key}{}", if about == "ZRANGE" { " 0 -1" } else { "" }));
+            assert_eq!(region.command(0, &rest("z")), region.command(0, &rest("model")), "{line}");
+        }
+        let left = if removed < 2000 { 5001 } else { -2 };
+        assert_eq!(region.command(0, &args("PEXPIRETIME z")), Reply::Int(left), "{line}");
+        region.command(0, &args("DEL z model"));
+        region.sweep(1_000_000);
+    }
+    for (line, removed) in [("SPOP s 400", 400), ("SPOP s 1999", 1999), ("SPOP s 2000", 2000)] {
+        region.command(0, &args("SADD s 1999"));
+        let (count, mut members) = popped(&mut region, line);
+        assert_eq!(count, 1 + in_parts(2000) + 1, "{line}");
+        members.sort_by_key(|member| format!("{member:?}"));
+        members.dedup();
+        assert_eq!(members.len(), removed, "{line}");
+        for member in members {
+            let Reply::Bulk(name) = member else { panic!("{member:?}") };
+            let asked = [Bytes::from("SISMEMBER"), Bytes::from("s"), name];
+            assert_eq!(region.command(0, &asked), Reply::Int(0), "{line}");
+        }
+        assert_eq!(region.command(0, &args("SCARD s")), Reply::Int(2000 - removed as i64), "{line}");
+        region.command(0, &args("DEL s"));
+        region.sweep(1_000_000);
+    }
+    // Few are removed, or too many would be copied for those that are removed.
+    region.command(0, &args("SADD s 1999"));
+    region.command(0, &args("ZADD z 2499"));
+    for (line, removed) in
+        [("SPOP s 399", 399), ("SPOP s 0", 0), ("ZPOPMIN z 499", 998), ("ZPOPMAX none 600", 0)]
+    {
+        let (count, members) = popped(&mut region, line);
+        assert_eq!((count, members.len()), (1, removed), "{line}");
+    }
+    for line in ["SPOP z 600", "ZPOPMIN s 600"] {
+        let (count, reply) = run(&mut region, line, &mut |_| {});
+        assert!(count == 1 && reply.is_error(), "{line}: {reply:?}");
+    }
+}
+
+/// Each member of a large set is removed with the same probability.
+#[test]
+fn a_pop_in_parts_prefers_no_member() {
+    const ROUNDS: u64 = 300;
+    let mut times = std::collections::BTreeMap::new();
+    for round in 0..ROUNDS {
+        let mut region = Region { now: 1 + 1000 * round, ..Region::default() };
+        region.command(0, &args("SADD s 999"));
+        for member in popped(&mut region, "SPOP s 400").1 {
+            *times.entry(format!("{member:?}")).or_insert(0u64) += 1;
+        }
+    }
+    assert_eq!(times.len(), 1000, "each was removed at least once");
+    // The sum of squared differences has the distribution chi-squared, with 1,000 degrees.
+    let (mean, variance) = (ROUNDS as f64 * 0.4, ROUNDS as f64 * 0.4 * 0.6);
+    let sum: f64 = times.values().map(|count| (*count as f64 - mean).powi(2) / variance).sum();
+    assert!((850.0..1150.0).contains(&sum), "{sum}");
+}
+
+/// Members that wait for the end of a removal are bounded.
+#[test]
+fn a_pop_of_very_large_members_is_executed_at_once() {
+    let mut region = Region { now: 1, ..Region::default() };
+    let member = |number: usize| Bytes::from(format!("{number}-{}", "m".repeat(200_000)));
+    let add = ["SADD", "s"].map(Bytes::from).into_iter().chain((0..500).map(member));
+    region.command(0, &add.collect::<Vec<_>>());
+    let (mut copying, mut asks) = Copying::begin(args("SPOP s 450"), SIZES);
+    let mut asked = Vec::new();
+    let reply = loop {
+        asked.push(asks[0].clone());
+        match copying.answered(region.command(0, &asks)) {
+            Next::Ask(next) => asks = next,
+            Next::Reply(reply) => break reply,
+        }
+    };
+    assert!(matches!(reply, Reply::Set(members) if members.len() == 450));
+    assert_eq!(asked[asked.len() - 2..], ["\0copydrop", "SPOP"]);
+    assert!(asked.len() > 100, "{}", asked.len());
+    assert_eq!(region.command(0, &args("SCARD s")), Reply::Int(50));
+    assert!(load_state(&region.rows, REGION).unwrap().watches.is_empty());
 }
 
 /// A client that removes members again and again leaves no more to the sweep than one set.

@@ -39,6 +39,9 @@ const COLLECTIONS_SALT: u64 = 0x636f_6c6c_6563_7473;
 /// which the search for failpoints begins, so that these keep their course.
 const LOG_RUNS_SALT: u64 = 0x7374_7265_616e_445a;
 
+/// The salt of the choice of commands that may be executed in parts.
+const COPIES_SALT: u64 = 0x636f_7069_6573_2121;
+
 /// The salt of the choice of commands of streams.
 const LOG_SALT: u64 = 0x7374_7265_616d_7321;
 
@@ -195,6 +198,20 @@ pub(crate) fn has_all_types(seed: u64) -> bool {
 /// Returns true if the programs of a run have a stream and functions, too: a quarter of all runs.
 fn has_log(seed: u64) -> bool {
     has_all_types(seed) && types::Draw::new(seed ^ LOG_RUNS_SALT).below(2) == 1
+}
+
+/// Returns the command on sorted sets that may take the place of another one on a collection. It
+/// is drawn in the same way as [transactions](drawn_transaction).
+pub(crate) fn drawn_copy(seed: u64, id: OpId, is_read: bool) -> Option<Command> {
+    let mut drawn = types::Draw::new(types::mix(seed ^ COPIES_SALT ^ id));
+    let (at, count) = (drawn.below(16), drawn.below(12));
+    match (is_read, at) {
+        (true, 0..=4) => Some(Command::Range { key: Key::Copied, from: drawn.below(60) as i64 - 30 }),
+        (false, 0..=2) => Some(Command::TakeLowest { count: 4 + count }),
+        (false, 3..=5) => Some(Command::CopyScores),
+        (false, 6..=9) => Some(Command::AddScores { value: id * 2, count: 1 + count }),
+        _ => None,
+    }
 }
 
 /// Returns the command of a list, set or sorted set that may take the place of a read or a write.
@@ -360,6 +377,9 @@ impl World {
             let written = transaction.or(script).filter(|_| !command.is_read());
             let collection = drawn_collection(self.seed, self.last_op, command.is_read());
             let collection = collection.filter(|_| has_all_types);
+            let copy = drawn_copy(self.seed, self.last_op, command.is_read());
+            let copy = copy.filter(|_| collection.is_some() && self.plan.has_copies);
+            let collection = copy.or(collection);
             if written.is_none() && collection.is_some() {
                 // One group has all collections, so that their trees grow.
                 group = 0;

@@ -135,6 +135,8 @@ pub struct Plan {
     pub finds_nothing: bool,
     /// True if workers write some batches of the log themselves.
     pub logs_at_once: bool,
+    /// True if stores execute commands on sorted sets in parts.
+    pub has_copies: bool,
     /// True if stores pass commands on to leaders.
     pub passes_on: bool,
     /// True if leaders use no lease and ask a mere majority for each strong read.

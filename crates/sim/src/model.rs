@@ -18,8 +18,8 @@ use log::Log;
 
 pub type Group = u64;
 
-/// The keys of a group: two strings, a counter, a hash, and one key for each other type. Only one
-/// group has a stream.
+/// The keys of a group: two strings, a counter, a hash, one key for each other type, and one for
+/// copies. Only one group has a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     First,
@@ -29,12 +29,23 @@ pub enum Key {
     List,
     Members,
     Scores,
+    /// A copy of the sorted set.
+    Copied,
     Log,
 }
 
 impl Key {
-    const ALL: [Key; 8] =
-        [Key::First, Key::Second, Key::Counter, Key::Fields, Key::List, Key::Members, Key::Scores, Key::Log];
+    const ALL: [Key; 9] = [
+        Key::First,
+        Key::Second,
+        Key::Counter,
+        Key::Fields,
+        Key::List,
+        Key::Members,
+        Key::Scores,
+        Key::Copied,
+        Key::Log,
+    ];
     /// The keys of strings and hashes.
     pub const SIMPLE: [Key; 4] = [Key::First, Key::Second, Key::Counter, Key::Fields];
     /// The keys of sets, lists and sorted sets.
@@ -49,6 +60,7 @@ impl Key {
             Key::List => "l",
             Key::Members => "s",
             Key::Scores => "z",
+            Key::Copied => "y",
             Key::Log => "x",
         };
         Bytes::from(format!("{{g{group}}}{name}"))
@@ -127,6 +139,11 @@ pub enum Command {
     RemoveLowest {
         count: u64,
     },
+    /// Removes the members with the lowest ranks and returns them.
+    TakeLowest {
+        count: u64,
+    },
+    CopyScores,
     ExpireIn {
         key: Key,
         ms: u64,
@@ -203,6 +220,7 @@ impl Command {
                 | Command::Pop { .. }
                 | Command::RemoveMember { .. }
                 | Command::RemoveLowest { .. }
+                | Command::TakeLowest { .. }
                 | Command::ExpireIn { .. }
         );
         !self.is_read() && !is_removal
@@ -288,6 +306,11 @@ impl Command {
             }
             Command::RemoveLowest { count } => {
                 vec![word("ZREMRANGEBYRANK"), Key::Scores.name(group), text(0), text(count - 1)]
+            }
+            Command::TakeLowest { count } => vec![word("ZPOPMIN"), Key::Scores.name(group), text(count)],
+            Command::CopyScores => {
+                let [from, to] = [Key::Scores, Key::Copied].map(|key| key.name(group));
+                vec![word("COPY"), from, to, word("REPLACE")]
             }
             Command::ExpireIn { key, ms } => vec![word("PEXPIRE"), key.name(group), text(ms)],
             Command::Range { key, from } => {
@@ -524,16 +547,20 @@ impl GroupState {
                 scores.extend(elements(value, count).map(|element| (score_of(&element), element)));
                 Reply::Int(count as i64)
             }
-            Command::RemoveLowest { count } => {
-                self.expire_key(Key::Scores, now);
-                let Some(value) = self.values.get_mut(&Key::Scores) else { return Reply::Int(0) };
-                let scores = value.data.scores();
-                let mut removed = 0;
-                while removed < count && scores.pop_first().is_some() {
-                    removed += 1;
-                }
-                self.taken_from(Key::Scores);
-                Reply::Int(removed as i64)
+            Command::RemoveLowest { count } => Reply::Int(self.take_lowest(count, now).len() as i64),
+            Command::TakeLowest { count } => {
+                let taken = self.take_lowest(count, now).into_iter();
+                let pair = |(score, element): (u64, String)| {
+                    [Reply::bulk(element.into_bytes()), Reply::Double(score as f64)]
+                };
+                Reply::Array(taken.flat_map(pair).collect())
+            }
+            Command::CopyScores => {
+                [Key::Scores, Key::Copied].into_iter().for_each(|key| self.expire_key(key, now));
+                let Some(value) = self.values.get(&Key::Scores).cloned() else { return Reply::Int(0) };
+                self.values.insert(Key::Copied, value);
+                self.changed(Key::Copied);
+                Reply::Int(1)
             }
             Command::ExpireIn { key, ms } => {
                 self.expire_key(key, now);
@@ -560,6 +587,16 @@ impl GroupState {
                 self.read(command, now).expect("nothing is due")
             }
         }
+    }
+
+    /// Removes members with the lowest ranks.
+    fn take_lowest(&mut self, count: u64, now: UnixMillis) -> Vec<(u64, String)> {
+        self.expire_key(Key::Scores, now);
+        let Some(value) = self.values.get_mut(&Key::Scores) else { return Vec::new() };
+        let scores = value.data.scores();
+        let taken: Vec<(u64, String)> = (0..count).map_while(|_| scores.pop_first()).collect();
+        self.taken_from(Key::Scores);
+        taken
     }
 
     fn apply_to_log(&mut self, command: LogCommand, now: UnixMillis) -> Reply {
@@ -653,6 +690,9 @@ mod tests {
                 Some(command) if rng.chance(50) => command,
                 _ => crate::client::draw(&mut rng, value),
             };
+            if rng.chance(10) {
+                command = crate::client::drawn_copy(rng.draw(), value, rng.chance(40)).unwrap_or(command);
+            }
             if let Some(of_log) = crate::client::drawn_of_log(rng.draw(), value, rng.chance(40)) {
                 command = of_log;
             }

@@ -31,6 +31,12 @@ pub enum Item {
     Watch(OpId),
     /// A transaction that is executed only if its watched key has not changed.
     Checked(OpId),
+    /// The beginning and the end of a command that is executed in parts.
+    Begin(OpId),
+    End(OpId),
+    /// An item that changes nothing that a client sees: a part of such a command, the dropping of
+    /// its parts, or a sweep.
+    Unseen,
     ExpireDue(Slot),
 }
 

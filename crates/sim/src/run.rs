@@ -10,7 +10,7 @@ use types::{Peer, PeerRole, RegionDescriptor, RegionId, StoreId};
 use wal::PeerLifecycle;
 
 use crate::absence::give_past;
-use crate::client::Client;
+use crate::client::{has_all_types, Client};
 use crate::clock::{Clock, MILLISECOND, SECOND};
 use crate::faults::Plan;
 use crate::invariants::{Violation, TABLE};
@@ -59,6 +59,10 @@ const PASSING_PERCENT: u64 = 10;
 /// salt left out the seeds with which the search for failpoints began when it was chosen.
 const AT_ONCE: u64 = 0x6174_206f_6e63_008d;
 const AT_ONCE_PERCENT: u64 = 10;
+/// Salt and percentage of the seeds with all types in which stores execute commands on sorted sets
+/// in parts. The salt leaves out the seeds with which the search for other failpoints begins.
+const COPIES: u64 = 0x636f_7069_6573_0228;
+const COPIES_PERCENT: u64 = 20;
 /// Maximum true time in which a calm cluster must finish every operation.
 const PEACE: u64 = 60 * SECOND;
 
@@ -79,6 +83,7 @@ pub struct Options {
 #[cfg(feature = "failpoints")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failpoint {
+    Command(command::failpoints::Failpoint),
     Replica(replica::failpoints::Failpoint),
     Node(node::failpoints::Failpoint),
     Storage(storage::failpoints::Failpoint),
@@ -89,7 +94,9 @@ impl Failpoint {
     pub fn all() -> impl Iterator<Item = Failpoint> {
         let replica = replica::failpoints::Failpoint::ALL.iter().copied().map(Failpoint::Replica);
         let storage = storage::failpoints::Failpoint::ALL.iter().copied().map(Failpoint::Storage);
-        replica.chain(node::failpoints::Failpoint::ALL.iter().copied().map(Failpoint::Node)).chain(storage)
+        let command = command::failpoints::Failpoint::ALL.iter().copied().map(Failpoint::Command);
+        let node = node::failpoints::Failpoint::ALL.iter().copied().map(Failpoint::Node);
+        replica.chain(node).chain(storage).chain(command)
     }
 
     pub fn named(name: &str) -> Option<Failpoint> {
@@ -101,6 +108,10 @@ impl Failpoint {
 fn enable(failpoint: Option<Failpoint>) {
     replica::failpoints::Failpoint::enable(match failpoint {
         Some(Failpoint::Replica(failpoint)) => Some(failpoint),
+        _ => None,
+    });
+    command::failpoints::Failpoint::enable(match failpoint {
+        Some(Failpoint::Command(failpoint)) => Some(failpoint),
         _ => None,
     });
     storage::failpoints::Failpoint::enable(match failpoint {
@@ -166,6 +177,11 @@ pub fn has_late_marks(seed: u64) -> bool {
     has_failing_entries(seed) && Rng::new(seed ^ LATE_MARKS).chance(LATE_MARKS_PERCENT)
 }
 
+/// Returns true if stores in this seed's run execute commands on sorted sets in parts.
+pub fn has_copies(seed: u64) -> bool {
+    has_all_types(seed) && types::Draw::new(seed ^ COPIES).below(100) < COPIES_PERCENT
+}
+
 /// Returns true if leaders in this seed's run write thresholds of collections into entries.
 pub fn has_thresholds(seed: u64) -> bool {
     Rng::new(seed ^ BOUNDED).chance(BOUNDED_PERCENT)
@@ -221,6 +237,7 @@ fn begin(options: Options) -> World {
     for id in world.stores.keys().copied().collect::<Vec<_>>() {
         world.know_ranges(id);
     }
+    world.plan.has_copies = has_copies(options.seed);
     world.plan.logs_at_once = logs_at_once(options.seed);
     world.plan.passes_on = passes_on(options.seed);
     world.plan.finds_nothing = finds_nothing(options.seed) || world.plan.passes_on;

@@ -8,6 +8,7 @@
 mod apply;
 mod checks;
 mod clocks;
+mod copies;
 mod damage;
 mod hang;
 mod heartbeat;
@@ -169,6 +170,8 @@ pub(super) enum Asker {
     Part { part: PartId, items: Arc<[Item]> },
     /// The store itself, which deletes expired keys of the slot.
     Upkeep(Slot),
+    /// The store itself, which deletes rows that belong to no key.
+    Sweep,
     /// The store itself, which plans.
     Meta,
 }

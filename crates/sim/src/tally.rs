@@ -21,6 +21,12 @@ pub struct Tally {
     pub lease_reads: u64,
     /// Number of writes that were answered without an entry, because they changed nothing.
     pub writes_of_nothing: u64,
+    /// Parts of commands that were executed in parts, ends of such commands, those among them that
+    /// returned members, and parts and ends that found that a source had changed.
+    pub copy_parts: u64,
+    pub copies_ended: u64,
+    pub pops_ended: u64,
+    pub copies_overtaken: u64,
     /// Commands that stores passed on to leaders.
     pub passed_on: u64,
     /// Parts with reads among them for which the lease did not suffice, because the leader had
@@ -135,6 +141,10 @@ impl Tally {
             (&mut self.reads, other.reads),
             (&mut self.lease_reads, other.lease_reads),
             (&mut self.writes_of_nothing, other.writes_of_nothing),
+            (&mut self.copy_parts, other.copy_parts),
+            (&mut self.copies_ended, other.copies_ended),
+            (&mut self.pops_ended, other.pops_ended),
+            (&mut self.copies_overtaken, other.copies_overtaken),
             (&mut self.passed_on, other.passed_on),
             (&mut self.behind_announced, other.behind_announced),
             (&mut self.woken, other.woken),
@@ -224,6 +234,10 @@ impl Tally {
             ("    questions to leaders", self.bound_questions),
             ("    refused because of the bound", self.bounds_refused),
             ("writes of nothing", self.writes_of_nothing),
+            ("parts of commands executed", self.copy_parts),
+            ("  commands that ended in parts", self.copies_ended),
+            ("    and returned what they removed", self.pops_ended),
+            ("  changes of their sources found", self.copies_overtaken),
             ("commands passed on to leaders", self.passed_on),
             ("  that waited for announced entries", self.behind_announced),
             ("clients woken by an execution", self.woken),

@@ -1,4 +1,4 @@
-//! Failpoints of `replica`, `node` and `storage`. The simulator finds each of them, and finds
+//! Failpoints of `command`, `replica`, `node` and `storage`. The simulator finds each of them, and finds
 //! nothing in the same seeds without them.
 
 #![cfg(feature = "failpoints")]
@@ -7,8 +7,8 @@ use std::sync::Mutex;
 
 use sim::invariants::Violation;
 use sim::run::{
-    bounds_reads, finds_nothing, has_late_marks, has_thresholds, knows_ranges, passes_on, run, Failpoint,
-    Options,
+    bounds_reads, finds_nothing, has_copies, has_late_marks, has_thresholds, knows_ranges, passes_on, run,
+    Failpoint, Options,
 };
 
 /// Maximum number of seeds within which a failpoint must be found.
@@ -17,6 +17,8 @@ const SEEDS: usize = 3000;
 /// A seed that detects each failpoint at present, with which the search begins. A change of the
 /// simulator moves them: then the test takes minutes, and its output has the new ones.
 const KNOWN: &[(&str, u64)] = &[
+    ("Command(ChangedSourceIgnored)", 40),
+    ("Command(FoundMembersKept)", 1767),
     ("Node(AnnouncedIgnored)", 547),
     ("Node(AnswerBeforeWrite)", 0),
     ("Node(DamageForgotten)", 20),
@@ -102,14 +104,15 @@ const OF_RANGES: &[&str] = &[
 /// Returns the seeds in which a failpoint is looked for. `STEELYARD_FROM` replaces the first one.
 /// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, `FirstThresholds` only
 /// in runs whose entries have thresholds, `NothingUnproved` only in runs whose leaders answer
-/// writes of nothing, `AnnouncedIgnored` only in runs whose stores pass commands on, and those of
-/// known ranges only in runs with them. `HeedsOldMark` is rare in runs without late marks.
+/// writes of nothing, `AnnouncedIgnored` only in runs whose stores pass commands on, those of
+/// commands in parts and of known ranges only in runs with them. `HeedsOldMark` is rare in runs without late marks.
 fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let name = format!("{failpoint:?}");
     let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);
     let from = std::env::var("STEELYARD_FROM").map_or(from, |from| from.parse().expect("a seed"));
     let may_find = move |seed: &u64| match name.as_str() {
         "Node(LagFromAnswer)" => bounds_reads(*seed),
+        name if name.starts_with("Command(") => has_copies(*seed),
         "Storage(FirstThresholds)" => has_thresholds(*seed),
         "Node(AnnouncedIgnored)" => passes_on(*seed),
         "Node(HeedsOldMark)" => has_late_marks(*seed),

@@ -1,5 +1,6 @@
 //! The results that `SUNIONSTORE`, `ZUNIONSTORE`, their kind and `ZRANGESTORE` store, a part at a
-//! time, and the members that are left after `ZREMRANGEBYRANK` and its kind.
+//! time, and the members that are left after `ZREMRANGEBYRANK`, `ZPOPMIN`, `SPOP` and their kind
+//! ([`rest`]).
 //!
 //! Rows of elements have the same order in all sets, that of the hashes of their names. So a part
 //! takes the next elements of each source in this order, and its result depends on no other
@@ -15,6 +16,8 @@
 //! its sub-keys      score u64, whose bytes have the order of scores | name
 //! ```
 
+mod rest;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -23,12 +26,16 @@ use resp::Reply;
 use storage::{packed, KeyRef, StorageError};
 
 use super::{Ticket, PART_BYTES, SOURCES_MAX};
+use crate::counted_tree::Direction;
 use crate::elements::{element_row, replace, visit_elements, NAME_HASH_LEN};
 use crate::exec::{held_bytes, Collection, CollectionKind, CommandResult, Exec, Key, HELD_ROW};
 use crate::sets;
 use crate::sorted_sets::algebra::{self, Operation, Request};
 use crate::sorted_sets::range::{self, Ranks};
-use crate::sorted_sets::{self, remove, Member};
+use crate::sorted_sets::{self, Member};
+
+use self::rest::Rest;
+pub(super) use self::rest::{most_popped, pops, removed_from, removes, REMOVED_MIN};
 
 /// The first byte of a place in the sources, and of one in the second generation.
 const COMBINED: u8 = 0;
@@ -45,19 +52,7 @@ pub(super) struct Stored<'k> {
 enum Of<'k> {
     Combination(Operation, Request<'k>),
     Range(Ranks<'k>),
-    /// All members of the set but these.
-    Rest(Ranks<'k>),
-}
-
-/// A removal goes in parts from this many times the elements of a copy on. Below, it takes as long
-/// as a few parts.
-const REMOVED_MIN: u64 = 4;
-/// Maximum number of members that a removal in parts copies for each one that it removes.
-const KEPT_MAX: u64 = 4;
-
-/// Returns the number of members of a set from which on a removal may go in parts.
-pub(super) fn removed_from(elements: u32) -> u64 {
-    2 * REMOVED_MIN * u64::from(elements)
+    Rest(Rest<'k>),
 }
 
 /// The place where a part begins, and the number of elements that the parts before have stored.
@@ -65,6 +60,17 @@ pub(super) fn removed_from(elements: u32) -> u64 {
 pub(super) struct Begun<'p> {
     pub place: &'p [u8],
     pub len: u64,
+}
+
+/// What a part has done.
+#[derive(Default)]
+pub(super) struct Done {
+    /// The place where the next part begins, if anything is left.
+    pub next: Option<Bytes>,
+    /// The number of elements stored so far.
+    pub len: u64,
+    /// The members found that the end removes, for the reply.
+    pub removed: Vec<Reply>,
 }
 
 impl<'k> Stored<'k> {
@@ -87,12 +93,8 @@ impl<'k> Stored<'k> {
                 }));
             }
             name => {
-                let ranks = remove::removed(name, args, exec)?;
-                return Ok(ranks.map(|ranks| Stored {
-                    to,
-                    kind: CollectionKind::SortedSet,
-                    of: Of::Rest(ranks),
-                }));
+                let rest = Rest::of(name, args, exec)?;
+                return Ok(rest.map(|rest| Stored { to, kind: rest.kind(), of: Of::Rest(rest) }));
             }
         };
         let request = match kind {
@@ -109,7 +111,8 @@ impl<'k> Stored<'k> {
                 let existing = request.sources.iter().filter(|source| source.set.is_some());
                 existing.map(|source| *source.key).collect()
             }
-            Of::Range(ranks) | Of::Rest(ranks) => vec![*ranks.from],
+            Of::Range(ranks) => vec![*ranks.from],
+            Of::Rest(_) => vec![*self.to],
         }
     }
 
@@ -129,12 +132,7 @@ impl<'k> Stored<'k> {
                 request.sources.first().is_some_and(|source| source.len() >= elements)
             }
             Of::Range(ranks) => ranks.count >= elements,
-            // If few members are left, they are written again, and the sweep deletes the others.
-            Of::Rest(removed) => {
-                let rest = removed.rest();
-                removed.count.min(rest) >= elements.saturating_mul(REMOVED_MIN)
-                    && rest / KEPT_MAX <= removed.count
-            }
+            Of::Rest(rest) => rest.is_large(elements),
         }
     }
 
@@ -143,19 +141,18 @@ impl<'k> Stored<'k> {
         matches!(self.of, Of::Combination(..)) && self.kind == CollectionKind::SortedSet
     }
 
-    /// Stores the next elements under a generation that no meta row names. Returns the place where
-    /// the next part begins, if any are left, and the number of elements stored so far.
+    /// Stores the next elements under a generation that no meta row names.
     pub(super) fn part(
         &self,
         exec: &mut Exec<'_, '_>,
         ticket: &Ticket,
         begun: Begun<'_>,
-    ) -> CommandResult<(Option<Bytes>, u64)> {
-        match &self.of {
+    ) -> CommandResult<Done> {
+        let (next, len) = match &self.of {
             Of::Combination(operation, request) => match begun.place.split_first() {
                 Some((&SORTED, first)) => {
                     let next = self.append_sorted(exec, ticket, first)?;
-                    Ok((next.map(|next| place(SORTED, &next)), begun.len))
+                    (next.map(|next| place(SORTED, &next)), begun.len)
                 }
                 first => {
                     let first = first.map_or(&[][..], |(_, first)| first);
@@ -165,55 +162,32 @@ impl<'k> Stored<'k> {
                         None if self.sorts() && len > 0 => Some(place(SORTED, &[])),
                         next => next.map(|next| place(COMBINED, &next)),
                     };
-                    Ok((next, len))
+                    (next, len)
                 }
             },
             Of::Range(ranks) => {
                 let next = (ranks.first + begun.len, ranks.count.saturating_sub(begun.len));
-                self.store_members(exec, ticket, ranks, (begun.len, next))
+                let len = begun.len + self.store_members(exec, ticket, ranks, next)?;
+                ((len < ranks.count).then(|| Bytes::copy_from_slice(&len.to_be_bytes())), len)
             }
-            Of::Rest(removed) => {
-                let next = match removed.first.checked_sub(begun.len) {
-                    Some(left) if left > 0 => (begun.len, left),
-                    _ => (begun.len + removed.count, removed.rest().saturating_sub(begun.len)),
-                };
-                self.store_members(exec, ticket, removed, (begun.len, next))
-            }
-        }
+            Of::Rest(rest) => return rest.part(self, exec, ticket, begun),
+        };
+        Ok(Done { next, len, removed: Vec::new() })
     }
 
-    /// Stores the next members, of `left` ones with consecutive ranks from `first` on.
+    /// Stores the next of `left` members with consecutive ranks from `first` on, and returns their
+    /// number.
     fn store_members(
         &self,
         exec: &mut Exec<'_, '_>,
         ticket: &Ticket,
         of: &Ranks<'_>,
-        (stored, (first, left)): (u64, (u64, u64)),
-    ) -> CommandResult<(Option<Bytes>, u64)> {
-        let (mut part, mut bytes) = (Vec::new(), 0);
-        let left = left.min(u64::from(ticket.rows));
-        let mut is_short = true;
-        sorted_sets::visit_members(exec, &of.from, of.set, first, &mut |member| {
-            is_short = false;
-            let is_full = part.len() as u64 == left || bytes >= PART_BYTES;
-            if is_full || !exec.find_room(stored_bytes(&member.name)) {
-                return ControlFlow::Break(());
-            }
-            bytes += member.name.len();
-            part.push(member);
-            ControlFlow::Continue(())
-        })?;
-        if is_short && left > 0 {
-            return Err(StorageError::Corrupt("a sorted set has too few members".into()).into());
-        }
-        let len = stored + part.len() as u64;
+        (first, left): (u64, u64),
+    ) -> CommandResult<u64> {
+        let part = read_members(exec, of, (first, left.min(u64::from(ticket.rows))), Direction::Forward)?;
         sorted_sets::append_unseen(exec, &self.to, ticket.generation, &part)?;
         sorted_sets::put_unseen(exec, &self.to, ticket.generation, &part);
-        let total = match &self.of {
-            Of::Rest(removed) => removed.rest(),
-            _ => of.count,
-        };
-        Ok(((len < total).then(|| Bytes::copy_from_slice(&len.to_be_bytes())), len))
+        Ok(part.len() as u64)
     }
 
     fn store_combined(
@@ -279,8 +253,8 @@ impl<'k> Stored<'k> {
             exec.reading(|exec| exec.find(source))?;
         }
         let (reply, expire_at_ms) = match &self.of {
-            Of::Rest(removed) => (removed.count, removed.set.expire_at_ms),
-            _ => (len, None),
+            Of::Rest(rest) => (rest.reply(), rest.expire_at_ms()),
+            _ => (Reply::Int(len as i64), None),
         };
         let small = self.small_elements(exec, generation)?;
         let takes = small.is_none();
@@ -302,7 +276,7 @@ impl<'k> Stored<'k> {
             }
             Some(elements) => replace(exec, to, (kind, expire_at_ms), elements)?,
         }
-        Ok((Reply::Int(reply as i64), takes))
+        Ok((reply, takes))
     }
 
     /// Returns the keys whose look-ups count.
@@ -330,6 +304,31 @@ impl<'k> Stored<'k> {
             ControlFlow::Continue(())
         })?;
         Ok((bytes <= packed::BYTES_MAX).then_some(elements))
+    }
+}
+
+/// Reads at most `left` members of a sorted set from either end, without the first `skipped` ones,
+/// until a part is full.
+fn read_members(
+    exec: &Exec<'_, '_>,
+    of: &Ranks<'_>,
+    (skipped, left): (u64, u64),
+    direction: Direction,
+) -> CommandResult<Vec<Member>> {
+    let (mut part, mut bytes, mut is_short) = (Vec::new(), 0, left > 0);
+    sorted_sets::visit_members(exec, &of.from, of.set, (skipped, direction), &mut |member| {
+        is_short = false;
+        let is_full = part.len() as u64 == left || bytes >= PART_BYTES;
+        if is_full || !exec.find_room(stored_bytes(&member.name)) {
+            return ControlFlow::Break(());
+        }
+        bytes += member.name.len();
+        part.push(member);
+        ControlFlow::Continue(())
+    })?;
+    match is_short {
+        true => Err(StorageError::Corrupt("a sorted set has too few members".into()).into()),
+        false => Ok(part),
     }
 }
 

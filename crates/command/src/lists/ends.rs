@@ -7,7 +7,7 @@ use super::{bulks, push, tree, TREE};
 use crate::counted_tree::{Direction, Sought, Writing};
 use crate::error_messages;
 use crate::exec::{fail, Collection, CommandResult, Exec, Key};
-use crate::number::integer_or;
+use crate::number::popped_number;
 use crate::ranked::{many_keys, Popping};
 
 const LEFT: Direction = Direction::Forward;
@@ -53,14 +53,10 @@ pub(crate) fn rpop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
 }
 
 fn pop(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction, command: &str) -> CommandResult {
-    let count = match &args[2..] {
-        [] => None,
-        [count] => match u64::try_from(integer_or(count, error_messages::NOT_POSITIVE)?) {
-            Ok(count) => Some(count),
-            Err(_) => return fail(error_messages::NOT_POSITIVE),
-        },
-        _ => return fail(error_messages::wrong_arity_text(command)),
-    };
+    if args.len() > 3 {
+        return fail(error_messages::wrong_arity_text(command));
+    }
+    let count = popped_number(&args[2..])?;
     let key = exec.key(&args[1]);
     let Some(list) = exec.find_list(&key)? else {
         return Ok(count.map_or(Reply::Nil, |_| Reply::NilArray));

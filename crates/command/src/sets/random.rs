@@ -7,21 +7,12 @@ use super::{all_members, bulks, names};
 use crate::elements::delete_found;
 use crate::elements::random::{pick_distinct, pick_repeatedly, remove_random, Picker};
 use crate::error_messages;
-use crate::exec::{fail, CommandResult, Exec, HELD_ROW};
-use crate::number::{integer_or, random_count};
+use crate::exec::{fail, Collection, CollectionKind, CommandResult, Exec, Key, HELD_ROW};
+use crate::number::{popped_number, random_count};
 use crate::ranked::leave_if_long;
 
 pub(crate) fn spop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
-    if args.len() > 3 {
-        return fail(error_messages::SYNTAX);
-    }
-    let count = match args.get(2) {
-        None => None,
-        Some(count) => match u64::try_from(integer_or(count, error_messages::NOT_POSITIVE)?) {
-            Ok(count) => Some(count),
-            Err(_) => return fail(error_messages::NOT_POSITIVE),
-        },
-    };
+    let count = popped_number(&args[2..])?;
     let key = exec.key(&args[1]);
     let Some(set) = exec.find_set(&key)? else {
         return Ok(count.map_or(Reply::Nil, |_| Reply::Set(Vec::new())));
@@ -44,6 +35,21 @@ pub(crate) fn spop(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         }
     };
     Ok(Reply::Set(bulks(members)))
+}
+
+/// Returns the set of an `SPOP` with a number, and how many members it removes; `None` without
+/// one, and if there is no set. The look-up is not counted.
+pub(crate) fn popped<'k>(
+    args: &'k [Bytes],
+    exec: &mut Exec<'_, '_>,
+) -> CommandResult<Option<(Key<'k>, Collection, u64)>> {
+    let Some(count) = popped_number(&args[2..])? else { return Ok(None) };
+    let from = exec.key(&args[1]);
+    match exec.look_up(&from)?.as_ref().map(Collection::of) {
+        None => Ok(None),
+        Some(Some(set)) if set.kind == CollectionKind::Set => Ok(Some((from, set, count.min(set.len)))),
+        Some(_) => fail(error_messages::WRONG_TYPE),
+    }
 }
 
 pub(crate) fn srandmember(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

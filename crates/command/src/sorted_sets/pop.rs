@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use resp::Reply;
 
+use super::range::{look_up, Ranks};
 use super::{members, push, remove_ranks, tree, Changing, Member};
 use crate::counted_tree::{Direction, Sought};
-use crate::error_messages;
-use crate::exec::{fail, Collection, CommandResult, Exec, Key};
-use crate::number::integer_or;
+use crate::exec::{Collection, CommandResult, Exec, Key};
+use crate::number::popped_number;
 use crate::ranked::{many_keys, Popping};
 
 pub(crate) fn zpopmin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
@@ -19,14 +19,7 @@ pub(crate) fn zpopmax(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult 
 }
 
 fn pop(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction) -> CommandResult {
-    let count = match &args[2..] {
-        [] => None,
-        [count] => match u64::try_from(integer_or(count, error_messages::NOT_POSITIVE)?) {
-            Ok(count) => Some(count),
-            Err(_) => return fail(error_messages::NOT_POSITIVE),
-        },
-        _ => return fail(error_messages::SYNTAX),
-    };
+    let count = popped_number(&args[2..])?;
     let key = exec.key(&args[1]);
     let Some(set) = exec.find_sorted_set(&key)? else { return Ok(Reply::Array(Vec::new())) };
     let as_pairs = exec.resp3 && count.is_some();
@@ -35,6 +28,38 @@ fn pop(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction) -> CommandResult
         push(&mut reply, member, true, as_pairs);
     }
     Ok(Reply::Array(reply))
+}
+
+/// Returns the end at which a command with this name pops; `None` for other commands.
+pub(crate) fn end_of(name: &str) -> Option<Direction> {
+    match name {
+        "zpopmin" => Some(Direction::Forward),
+        "zpopmax" => Some(Direction::Backward),
+        _ => None,
+    }
+}
+
+/// Returns the members that a command with a number removes at an end; `None` without one, and if
+/// there is no set. The look-up is not counted.
+pub(crate) fn popped<'k>(
+    end: Direction,
+    args: &'k [Bytes],
+    exec: &mut Exec<'_, '_>,
+) -> CommandResult<Option<Ranks<'k>>> {
+    let Some(count) = popped_number(&args[2..])? else { return Ok(None) };
+    let from = exec.key(&args[1]);
+    let Some(set) = look_up(exec, &from)? else { return Ok(None) };
+    let count = count.min(set.len);
+    let first = match end {
+        Direction::Forward => 0,
+        Direction::Backward => set.len - count,
+    };
+    Ok(Some(Ranks { from, set, first, count }))
+}
+
+/// Appends members to the reply of a command with a number.
+pub(crate) fn push_popped(reply: &mut Vec<Reply>, members: Vec<Member>, resp3: bool) {
+    members.into_iter().for_each(|member| push(reply, member, true, resp3));
 }
 
 /// Removes members at an end and returns them.

@@ -76,6 +76,7 @@ pub(super) static COMMANDS: [CommandSpec; 17] = [
         ),
     CommandSpec::new("spop", -2, flags::WRITE | flags::FAST, Handler::Keyspace(set_random::spop))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] }])
+        .may_be_in_parts()
         .since_version(THIRD_VERSION)
         .categories(&["@set"])
         .tips(&["nondeterministic_output"])

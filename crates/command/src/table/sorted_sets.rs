@@ -273,6 +273,7 @@ pub(super) static COMMANDS: [CommandSpec; 35] = [
     CommandSpec::new("zpopmin", -2, flags::WRITE | flags::FAST, Handler::Keyspace(pop::zpopmin))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] }])
         .walks_tree()
+        .may_be_in_parts()
         .since_version(THIRD_VERSION)
         .categories(&["@sortedset"])
         .about(
@@ -286,6 +287,7 @@ pub(super) static COMMANDS: [CommandSpec; 35] = [
     CommandSpec::new("zpopmax", -2, flags::WRITE | flags::FAST, Handler::Keyspace(pop::zpopmax))
         .keys(&[KeySpec { first: 1, last: 0, step: 1, flags: &["RW", "access", "delete"] }])
         .walks_tree()
+        .may_be_in_parts()
         .since_version(THIRD_VERSION)
         .categories(&["@sortedset"])
         .about(

@@ -1,5 +1,5 @@
-//! `COPY`, `RENAME`, `RENAMENX` and `MOVE` of large collections, which the region's leader executes
-//! in parts (`command::copying`).
+//! `COPY` and other commands on large collections, which the region's leader executes in parts
+//! (`command::copying`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,7 +90,8 @@ impl Store {
     /// that has no peer here. Removals, which are frequent and rarely large, are passed on to it as
     /// they are.
     pub fn may_copy_much(&self, item: &Item) -> bool {
-        if self.membership.version.get() < THIRD_VERSION {
+        let removes_few = command::copying::removes_few(item.spec, &item.args, SIZES.elements);
+        if removes_few || self.membership.version.get() < THIRD_VERSION {
             return false;
         }
         match self.route(item) {

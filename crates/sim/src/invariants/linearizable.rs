@@ -203,7 +203,10 @@ impl Linearizable {
                     group.versions.push(state);
                     replies.push(Expected::Any);
                 }
-                Item::Op(id) | Item::Checked(id) => {
+                Item::Unseen => replies.push(Expected::Any),
+                // It has begun, or found that its source has changed.
+                Item::Begin(_) | Item::End(_) if is_step(answered.get(at)) => replies.push(Expected::Any),
+                Item::Op(id) | Item::Checked(id) | Item::Begin(id) | Item::End(id) => {
                     let op = self.ops.get_mut(&id).expect("an item is an operation");
                     if op.effect.is_some() {
                         return Err(format!("operation {id} ({:?}) is executed twice", op.command));
@@ -226,7 +229,11 @@ impl Linearizable {
                     let reply = if is_stopped { Reply::NilArray } else { state.apply(&op.command, now) };
                     group.versions.push(state);
                     op.effect = Some((group.versions.len() - 1, reply.clone()));
-                    replies.push(Expected::Reply(reply));
+                    replies.push(Expected::Reply(match (item, reply) {
+                        // The parts have returned the members.
+                        (Item::End(_), Reply::Array(_)) => Reply::Array(Vec::new()),
+                        (_, reply) => reply,
+                    }));
                 }
                 Item::ExpireDue(slot) => {
                     for (_, group) in self.groups.iter_mut().filter(|(&group, _)| slot_of(group) == slot) {
@@ -246,7 +253,7 @@ impl Linearizable {
     /// command without a reply was not executed.
     fn executed_on(&mut self, store: StoreId, entry: EntryId, replies: &[Option<Reply>]) {
         for (item, reply) in self.entries[&entry].items.iter().zip(replies) {
-            let (Item::Op(id) | Item::Checked(id)) = item else { continue };
+            let (Item::Op(id) | Item::Checked(id) | Item::Begin(id) | Item::End(id)) = item else { continue };
             if reply.is_none() {
                 continue;
             }
@@ -284,7 +291,7 @@ impl Linearizable {
             (None, Some((version, _))) if before.is_some_and(|before| *version <= before) => {
                 return Err(format!("operation {id} took effect before {after:?}, which was sent before it"));
             }
-            (None, Some((version, expected))) if expected == reply => *version,
+            (None, Some((version, expected))) if shown(expected) == *reply => *version,
             (None, effect) => {
                 return Err(format!("operation {id} is answered {reply:?}; executed: {effect:?}"));
             }
@@ -318,6 +325,24 @@ impl Linearizable {
             op.answered = Some(version);
         }
         Ok(())
+    }
+}
+
+/// Returns true for the reply of a beginning or an end that has not executed the command.
+fn is_step(reply: Option<&Option<Reply>>) -> bool {
+    match reply {
+        Some(Some(Reply::Array(items))) => matches!(items.first(), Some(Reply::Simple(_))),
+        Some(Some(reply)) => *reply == Reply::Nil,
+        _ => false,
+    }
+}
+
+/// Returns a reply as a client of RESP2 decodes it.
+fn shown(reply: &Reply) -> Reply {
+    match reply {
+        Reply::Double(number) => Reply::bulk(number.to_string().into_bytes()),
+        Reply::Array(items) => Reply::Array(items.iter().map(shown).collect()),
+        reply => reply.clone(),
     }
 }
 

@@ -13,6 +13,7 @@ use node::{Answer, Item, ItemSlot, Outcome, Work as Proposal};
 use resp::Reply;
 use types::{RegionId, StoreId, UnixMillis};
 
+use super::copies::Copy;
 use super::{Asker, Process};
 use crate::client::{answer, ClientId, ConnectionId, Conversation, ReadAs};
 use crate::clock::MILLISECOND;
@@ -46,6 +47,8 @@ pub(super) struct Connection {
     early: BTreeMap<usize, Bytes>,
     /// The unanswered parts by number. Parts without operations are not listed.
     parts: BTreeMap<usize, Part>,
+    /// The commands that are executed in parts, by the numbers of the session's parts.
+    copies: BTreeMap<usize, Copy>,
     /// The time at which the last replies reach the client.
     replies_at: u64,
 }
@@ -58,6 +61,7 @@ struct Served<'a> {
     is_slow: bool,
     /// True if the store passes commands on to leaders, instead of naming the leader.
     passes_on: bool,
+    has_copies: bool,
 }
 
 impl Host for Served<'_> {
@@ -69,6 +73,10 @@ impl Host for Served<'_> {
 
     fn function(&mut self, name: &[u8]) -> Option<command::scripting::Code> {
         crate::model::function(self.id, name)
+    }
+
+    fn may_copy_much(&self, _item: &Item) -> bool {
+        self.has_copies
     }
 
     fn route(&mut self, context: &Context, item: &Item) -> Route<RegionId> {
@@ -157,16 +165,18 @@ impl World {
     fn serve(&mut self, id: StoreId, number: ConnectionId) {
         loop {
             let (is_slow, passes_on) = (self.rng.chance(50), self.plan.passes_on);
+            let has_copies = self.plan.has_copies;
             let Some(process) = self.process(id) else { return };
             let Some(mut connection) = process.connections.remove(&number) else { return };
             let mut asks = Vec::new();
             connection.session.decode();
             let can_advance = connection.session.can_advance();
             if can_advance {
-                connection.session.advance(&mut Served { process, id, is_slow, passes_on }, &mut asks);
+                let mut served = Served { process, id, is_slow, passes_on, has_copies };
+                connection.session.advance(&mut served, &mut asks);
             }
             let asks: Vec<_> =
-                asks.into_iter().map(|ask| self.take_in(number, &mut connection, ask)).collect();
+                asks.into_iter().map(|ask| self.take_in(id, number, &mut connection, ask)).collect();
             self.send_replies(number, &mut connection);
             if let Some(process) = self.process(id) {
                 process.connections.insert(number, connection);
@@ -199,6 +209,7 @@ impl World {
     /// Records a part under its number, with the operations of its commands.
     fn take_in(
         &mut self,
+        id: StoreId,
         number: ConnectionId,
         connection: &mut Connection,
         ask: Ask<RegionId>,
@@ -206,9 +217,8 @@ impl World {
         let part = PartId { client: connection.client, connection: number, number: ask.number };
         let (region, kind, items) = match ask.part {
             session::Part::Commands { region, kind, items } => (region, kind, items),
-            session::Part::Alone(_) | session::Part::Blocking(_) | session::Part::Copying(_) => {
-                return (part, Wanted::Alone)
-            }
+            session::Part::Copying(item) => return (part, self.begin_copy(id, part, connection, item)),
+            session::Part::Alone(_) | session::Part::Blocking(_) => return (part, Wanted::Alone),
             session::Part::Own { .. } => return (part, Wanted::Own),
             // Watches that are left behind end with the next change of their keys.
             session::Part::Release(_) => return (part, Wanted::Gone),
@@ -226,7 +236,7 @@ impl World {
         (part, Wanted::Commands)
     }
 
-    fn carry_out_part(&mut self, id: StoreId, part: PartId, wanted: Wanted) {
+    pub(super) fn carry_out_part(&mut self, id: StoreId, part: PartId, wanted: Wanted) {
         let (region, kind) = match (wanted, self.part(id, part)) {
             (Wanted::Commands, Some(part)) => (part.region, part.kind),
             (Wanted::Alone, _) => {
@@ -317,7 +327,16 @@ impl World {
             return self.answer_passed(id, &passed, replies);
         }
         let Some(connection) = process.connections.get_mut(&part.connection) else { return };
-        connection.parts.remove(&part.number);
+        let asked = connection.parts.remove(&part.number);
+        if let Some(copy) = connection.copies.remove(&part.number) {
+            return self.go_on_copying(id, part, copy, (asked, replies));
+        }
+        self.answer_session(id, part, replies);
+    }
+
+    pub(super) fn answer_session(&mut self, id: StoreId, part: PartId, replies: Vec<Reply>) {
+        let connection = self.process(id).and_then(|process| process.connections.get_mut(&part.connection));
+        let Some(connection) = connection else { return };
         connection.session.answered(part.number, replies.into_iter().map(Answer::from).collect());
         self.serve(id, part.connection);
     }
@@ -347,12 +366,15 @@ fn observed(item: &Item, op: OpId) -> observation::Item {
     match item.spec.name {
         "watch" => observation::Item::Watch(op),
         "exec" if has_watches() => observation::Item::Checked(op),
+        "copybegin" | "resultbegin" => observation::Item::Begin(op),
+        "copypart" | "copydrop" => observation::Item::Unseen,
+        "copyend" => observation::Item::End(op),
         _ => observation::Item::Op(op),
     }
 }
 
 /// The kind of work that a session requested.
-enum Wanted {
+pub(super) enum Wanted {
     Commands,
     Alone,
     Own,
@@ -368,7 +390,21 @@ impl Connection {
             received: 0,
             early: BTreeMap::new(),
             parts: BTreeMap::new(),
+            copies: BTreeMap::new(),
             replies_at: 0,
+        }
+    }
+
+    /// Records what a command that is executed in parts asks next; `None` if the store knows no
+    /// region for it.
+    pub(super) fn ask_for_copy(&mut self, number: usize, copy: Copy, asked: Option<Part>) -> Wanted {
+        self.copies.insert(number, copy);
+        match asked {
+            Some(asked) => {
+                self.parts.insert(number, asked);
+                Wanted::Commands
+            }
+            None => Wanted::Alone,
         }
     }
 }

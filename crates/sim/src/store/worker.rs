@@ -39,6 +39,7 @@ impl Watch<Asker> for Proposed {
         let items = |(asker, _): (&Asker, usize)| match asker {
             Asker::Part { items, .. } => items.to_vec(),
             Asker::Upkeep(slot) => vec![Item::ExpireDue(*slot)],
+            Asker::Sweep => vec![Item::Unseen],
             Asker::Meta => Vec::new(),
         };
         let items: Vec<Item> = clients.flat_map(items).collect();

@@ -25,7 +25,7 @@ pub struct Large {
     sizes: BTreeMap<String, usize>,
     /// Number of collections that were copied or renamed in parts.
     pub copied: usize,
-    /// Number of removals from lists and sorted sets.
+    /// Number of removals from lists, sets and sorted sets.
     pub removed: usize,
 }
 
@@ -81,7 +81,10 @@ impl Large {
                 self.sizes.remove(&a);
                 self.compare(&words(format!("DEL {a}"))).map(|_| ())
             }
-            4 => self.compare(&words(format!("SREM {a} m1 m2 m3"))).map(|_| ()),
+            4 => {
+                self.compare(&words(format!("SREM {a} m1 m2 m3")))?;
+                self.pop_random(&a)
+            }
             5 => self.compare(&words(format!("EXPIRE {a} 1000000"))).map(|_| ()),
             10.. => (0..4).try_for_each(|_| self.remove_elements(&a)),
             at => {
@@ -139,12 +142,47 @@ impl Large {
             _ => return Ok(()),
         };
         self.compare(&words(removal))?;
-        match self.compare(&words(format!("{length} {key}")))? {
+        self.count(key, length)?;
+        self.removed += 1;
+        self.compare(&words(rest.replacen(' ', &format!(" {key} "), 1))).map(|_| ())
+    }
+
+    /// Compares the number of elements of a key.
+    fn count(&mut self, key: &str, command: &str) -> Result<(), String> {
+        match self.compare(&[command.to_owned(), key.to_owned()])? {
             Reply::Int(size) if size > 0 => self.sizes.insert(key.to_owned(), size as usize),
             _ => self.sizes.remove(key),
         };
-        self.removed += 1;
-        self.compare(&words(rest.replacen(' ', &format!(" {key} "), 1))).map(|_| ())
+        Ok(())
+    }
+
+    /// Removes random members of a set: on each server as many, and only those that it returns. Then
+    /// both lose what the other one has removed.
+    fn pop_random(&mut self, key: &str) -> Result<(), String> {
+        let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let count = self.chance.below([200, 6_000, 30_000][self.chance.below(3)]);
+        let pop = words(format!("SPOP {key} {count}"));
+        let ours = self.ours.call(&pop).map_err(|error| format!("seed {}: {error}", self.seed))?;
+        let theirs = self.theirs.call(&pop).map_err(|error| format!("redis-server: {error}"))?;
+        self.log.push(format!("{} -> {} bytes", pop.join(" "), theirs.bytes()));
+        if let (Some(ours), Some(theirs)) = (names(&ours), names(&theirs)) {
+            let number = ours.len();
+            let mut popped: Vec<String> = ours.into_iter().chain(theirs.clone()).collect();
+            popped[..number].sort_unstable();
+            let is_distinct = popped[..number].windows(2).all(|pair| pair[0] != pair[1]);
+            if number != theirs.len() || !is_distinct {
+                return Err(format!("seed {}: {number} members\n  {}", self.seed, self.log.join("\n  ")));
+            }
+            if !popped.is_empty() {
+                // Both lose as many.
+                let removal = ["SREM".to_owned(), key.to_owned()].into_iter().chain(popped);
+                self.compare(&removal.collect::<Vec<_>>())?;
+                self.removed += 1;
+            }
+            self.count(key, "SCARD")?;
+            self.compare(&words(format!("SORT {key} ALPHA")))?;
+        }
+        Ok(())
     }
 
     fn compare(&mut self, args: &[String]) -> Result<Reply, String> {
@@ -157,4 +195,14 @@ impl Large {
             false => Err(format!("seed {}: {ours:?}\n  {}", self.seed, self.log.join("\n  "))),
         }
     }
+}
+
+/// Returns the names in a reply; `None` for an error.
+fn names(reply: &Reply) -> Option<Vec<String>> {
+    let (Reply::Array(items) | Reply::Set(items)) = reply else { return None };
+    let name = |item: &Reply| match item {
+        Reply::Bulk(name) => String::from_utf8_lossy(name).into_owned(),
+        item => format!("{item:?}"),
+    };
+    Some(items.iter().map(name).collect())
 }
