@@ -103,6 +103,7 @@ pub struct RamTier {
 
 #[derive(Debug, Default)]
 struct Settled {
+    has_begun: bool,
     /// The number of deleted ranges whose rows the known ranges no longer have.
     ranges: usize,
     /// The place in the next deleted range up to which they no longer have its rows.
@@ -479,7 +480,11 @@ impl RamTier {
     /// dropped.
     pub fn settle(&mut self, rows_max: usize) -> bool {
         let Some(oldest) = self.frozen.front().cloned() else { return true };
-        self.flash_version += 1;
+        // A range that was read from now on has the memtable's rows, and further steps write them
+        // once more.
+        if !std::mem::replace(&mut self.settled.has_begun, true) {
+            self.flash_version += 1;
+        }
         if let Some((from, to)) = oldest.ranges().get(self.settled.ranges) {
             if !Failpoint::DeletedStaysKnown.is_on() {
                 let place = self.settled.known.as_ref().unwrap_or(from);

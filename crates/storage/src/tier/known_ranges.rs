@@ -4,8 +4,8 @@
 //! in a range, so each scan went there. A known range answers for all of its rows, also if flash
 //! has none of them. The memtables are merged over it, so writes do not change it.
 //!
-//! Invariant: a known range has exactly the rows that flash has there, except for rows that the
-//! oldest frozen memtable determines while it is being settled. All changes of flash keep it:
+//! Invariant: a known range has exactly the rows that flash has there, except for rows that a
+//! frozen memtable determines. All changes of flash keep it:
 //!
 //! * A flush adds a memtable to flash. Settling [deletes](KnownRanges::delete_rows) the rows in the
 //!   ranges that the memtable deletes, and [writes](KnownRanges::write) its rows here, before the
@@ -15,7 +15,8 @@
 //!   ranges, after the old rows are deleted and again after the new ones came. A peer in quarantine
 //!   is filled in the same way.
 //! * A repair changes flash before the tier exists. Compaction changes no row that can be read.
-//! * A range that was read from flash before any of these steps is refused by its version.
+//! * A range that was read from flash before any of these is refused by its version. One that was
+//!   read while a memtable is being settled has its rows already, and is learnt.
 //!
 //! The filter of rows and the row cache hold nothing that known ranges depend on: their renewal and
 //! eviction change neither flash nor these ranges.

@@ -555,6 +555,37 @@ fn a_range_in_use_stays_known_when_its_deletion_is_flushed_with_new_rows() {
     assert_eq!((scanned, visited), (Ok(()), 150));
 }
 
+/// Settling takes seconds under load, and scans of the flushed rows begin at once.
+#[test]
+fn a_range_that_is_read_while_a_memtable_is_settled_is_learnt() {
+    let mut store = Store::new(1 << 20);
+    write_keys(&mut store, 0..100);
+    flush_all(&mut store);
+    write_keys(&mut store, 50..150);
+    store.tier.freeze();
+    store.flush_oldest();
+    // A step of settling comes between each read and its end.
+    let mut read = |store: &mut Store| {
+        let first = store.tier.unknown_range(EVERYTHING.0, EVERYTHING.1);
+        store.begin_range(EVERYTHING.0, EVERYTHING.1);
+        assert!(!store.tier.settle(1));
+        store.end_range();
+        first != store.tier.unknown_range(EVERYTHING.0, EVERYTHING.1)
+    };
+    assert!(!read(&mut store), "it may have been read before the flush");
+    let mut learnt = 0;
+    while store.tier.unknown_range(EVERYTHING.0, EVERYTHING.1).is_some() {
+        assert!(read(&mut store), "range {learnt}");
+        learnt += 1;
+    }
+    assert_eq!(learnt, 150 / 5);
+    while !store.tier.settle(1) {
+        assert_eq!(scan_known(&store, 1000).1, 150);
+    }
+    let (outcome, rows, _) = scan_known(&store, 1000);
+    assert_eq!((outcome, rows), (Ok(()), 150));
+}
+
 #[test]
 fn a_scan_over_many_short_ranges_ends() {
     let mut store = Store::with_range_rows_max(1 << 26, 1);
