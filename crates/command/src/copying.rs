@@ -137,8 +137,14 @@ fn have_elements(keys: &[Bytes], db: u16, reader: &dyn Reader, least: u64) -> st
 }
 
 /// Returns true if the command removes members of a set, and copies the others.
-pub fn removes(spec: &CommandSpec) -> bool {
+fn removes(spec: &CommandSpec) -> bool {
     result::removes(spec.name)
+}
+
+/// Returns true if the command removes a range of a sorted set. Its arguments do not tell whether
+/// that are many members, and mostly they are few.
+pub fn removes_range(spec: &CommandSpec) -> bool {
+    removes(spec) && !result::pops(spec.name)
 }
 
 /// Returns true if the arguments alone show that a command removes few members.

@@ -663,6 +663,7 @@ fn a_removal_without_room_for_parts_is_executed_at_once() {
 fn few_members_of_a_large_set_are_removed_at_once() {
     let mut region = Region { now: 1, ..Region::default() };
     region.command(0, &args("ZADD z 1999"));
+    region.command(0, &args("SADD s 499"));
     let is_large = |line: &str| {
         let args = args(line);
         let spec = steelyard_command::lookup(&args[0]).unwrap();
@@ -670,6 +671,9 @@ fn few_members_of_a_large_set_are_removed_at_once() {
     };
     assert!(is_large("ZREMRANGEBYRANK z 0 999"));
     assert!(is_large("ZREMRANGEBYSCORE z -inf 3"));
+    for line in ["ZPOPMIN z 1000", "ZPOPMAX z 3000", "SPOP s 400", "SPOP s 500"] {
+        assert!(is_large(line), "{line}");
+    }
     for line in [
         "ZREMRANGEBYRANK z 0 300",
         "ZREMRANGEBYRANK z 0 -1",
@@ -677,6 +681,12 @@ fn few_members_of_a_large_set_are_removed_at_once() {
         "ZREMRANGEBYSCORE z x 3",
         "ZREMRANGEBYRANK z 0",
         "ZREMRANGEBYRANK none 0 999",
+        "ZPOPMIN z",
+        "ZPOPMIN z 399",
+        "ZPOPMIN none 1000",
+        "SPOP s",
+        "SPOP z 1000",
+        "SPOP s -1000",
     ] {
         assert!(!is_large(line), "{line}");
     }

@@ -220,8 +220,8 @@ impl Engine {
     pub fn may_copy_much(&self, item: &Item, elements: u32) -> bool {
         let rows = OneMoment::new(self.rows.in_ram());
         let is_large = command::copying::has_large_source(item.spec, &item.args, item.db, &rows, elements);
-        // Removals from sets that RAM does not have are rarely large either.
-        is_large.unwrap_or(true) || rows.missed.get() && !command::copying::removes(item.spec)
+        // Ranges of sets that RAM does not have are rarely large either.
+        is_large.unwrap_or(true) || rows.missed.get() && !command::copying::removes_range(item.spec)
     }
 
     /// Executes reads of a few rows each at one moment, over rows in RAM and rows that were fetched

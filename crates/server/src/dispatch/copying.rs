@@ -87,8 +87,8 @@ impl Asker {
 
 impl Store {
     /// Returns true unless the command's source is known to be small. Nothing is known of a region
-    /// that has no peer here. Removals, which are frequent and rarely large, are passed on to it as
-    /// they are.
+    /// that has no peer here. Removals of ranges, which are frequent and rarely large, are passed on
+    /// to it as they are.
     pub fn may_copy_much(&self, item: &Item) -> bool {
         let removes_few = command::copying::removes_few(item.spec, &item.args, SIZES.elements);
         if removes_few || self.membership.version.get() < THIRD_VERSION {
@@ -96,7 +96,7 @@ impl Store {
         }
         match self.route(item) {
             Ok(Route::Region(region)) if region.is_local() => self.engine.may_copy_much(item, SIZES.elements),
-            Ok(_) => !command::copying::removes(item.spec),
+            Ok(_) => !command::copying::removes_range(item.spec),
             Err(_) => false,
         }
     }

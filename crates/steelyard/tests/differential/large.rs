@@ -160,7 +160,8 @@ impl Large {
     /// both lose what the other one has removed.
     fn pop_random(&mut self, key: &str) -> Result<(), String> {
         let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let count = self.chance.below([200, 6_000, 30_000][self.chance.below(3)]);
+        let most = [200, 6_000, 30_000][self.chance.below(3)];
+        let count = self.chance.below(most);
         let pop = words(format!("SPOP {key} {count}"));
         let ours = self.ours.call(&pop).map_err(|error| format!("seed {}: {error}", self.seed))?;
         let theirs = self.theirs.call(&pop).map_err(|error| format!("redis-server: {error}"))?;
