@@ -11,7 +11,7 @@ use bytes::BytesMut;
 use command::Outcome;
 use node::{Answer, Item};
 use parking_lot::Mutex;
-use resp::Protocol;
+use resp::{Protocol, Reply};
 use storage::{HeldLimit, KeyCounts};
 
 use crate::budget::LiveBudget;
@@ -56,26 +56,32 @@ impl LargeReplies {
         // The turn ends when the reply is only its bytes.
         // Replies of several regions are joined before they are encoded.
         let is_part = item.spec.spanning().is_some();
-        Ok(answered(outcome, |reply| match is_part || reply.bytes() < ENCODED_BYTES_MIN {
+        Ok(answered(outcome, |reply| match is_part {
             true => reply.into(),
-            false => encoded(&reply, item),
+            false => encoded_if_large(reply, item.resp3),
         }))
     }
 }
 
+/// Returns the answer with a reply, which is encoded if it is large. So no loop encodes it, or
+/// frees its parts.
+pub fn encoded_if_large(reply: Reply, resp3: bool) -> Answer {
+    let bytes = reply.bytes();
+    if bytes < ENCODED_BYTES_MIN {
+        return reply.into();
+    }
+    let protocol = if resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
+    let mut encoded = BytesMut::with_capacity(bytes);
+    resp::encode(&reply, protocol, &mut encoded);
+    Answer::Encoded(encoded.freeze())
+}
+
 /// Returns the answer to a read whose reply `make` turns into one.
-pub fn answered((outcome, counts): Counted, make: impl FnOnce(resp::Reply) -> Answer) -> Answered {
+pub fn answered((outcome, counts): Counted, make: impl FnOnce(Reply) -> Answer) -> Answered {
     match outcome {
         Outcome::Reply(reply) => (Some(make(reply)), counts),
         Outcome::NeedsApply => (None, KeyCounts::default()),
     }
-}
-
-fn encoded(reply: &resp::Reply, item: &Item) -> Answer {
-    let protocol = if item.resp3 { Protocol::Resp3 } else { Protocol::Resp2 };
-    let mut bytes = BytesMut::with_capacity(reply.bytes());
-    resp::encode(reply, protocol, &mut bytes);
-    Answer::Encoded(bytes.freeze())
 }
 
 #[cfg(test)]
@@ -83,7 +89,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use bytes::Bytes;
-    use resp::Reply;
 
     use super::*;
 

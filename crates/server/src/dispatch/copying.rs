@@ -11,6 +11,7 @@ use resp::Reply;
 use types::THIRD_VERSION;
 
 use crate::connections::ListenerKind;
+use crate::large_replies::encoded_if_large;
 use crate::proposals::{cluster_down, unknown_outcome};
 use crate::store::{Route, Store};
 
@@ -105,7 +106,10 @@ impl Store {
     /// as every command does that was proposed.
     pub async fn copy_in_parts(self: Arc<Store>, kind: ListenerKind, item: Item) -> Answer {
         let asker = Asker { store: self, kind, db: item.db, resp3: item.resp3 };
-        let copying = tokio::spawn(asker.copy(item.args));
-        copying.await.unwrap_or_else(|_| unknown_outcome()).into()
+        let copying = tokio::spawn(async move {
+            let reply = asker.copy(item.args).await;
+            encoded_if_large(reply, item.resp3)
+        });
+        copying.await.unwrap_or_else(|_| unknown_outcome().into())
     }
 }
