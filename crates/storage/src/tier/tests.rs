@@ -565,7 +565,7 @@ fn a_range_that_is_read_while_a_memtable_is_settled_is_learnt() {
     store.tier.freeze();
     store.flush_oldest();
     // A step of settling comes between each read and its end.
-    let mut read = |store: &mut Store| {
+    let read = |store: &mut Store| {
         let first = store.tier.unknown_range(EVERYTHING.0, EVERYTHING.1);
         store.begin_range(EVERYTHING.0, EVERYTHING.1);
         assert!(!store.tier.settle(1));
