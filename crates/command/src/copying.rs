@@ -4,9 +4,9 @@
 //! are left ([`result`]). Other commands of the region go on between the parts.
 //!
 //! ```text
-//! begin    name | elements u32, rows u32 | command ...   the reply, or [`BEGUN`], ticket, first place
-//! part     name | ticket | place | command ...           the next place, if there is one, and the
-//!                                                        members found so far that are removed
+//! begin    name | elements u32, rows u32 | command ...   the reply, or `BEGUN`, ticket, place
+//! part     name | ticket | place | command ...           the next place, if there is one, and
+//!                                                        those members found that are removed
 //! end      name | ticket | command ...                   the reply of the command without them
 //! drop     name | ticket | command ...                   OK
 //! ticket   generation u64 | rows u32
@@ -381,7 +381,7 @@ fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
         return execute_at_once(spec, command, exec);
     };
     // The sweep may be slower than a client that removes members again and again.
-    let is_large = work.is_large(exec, elements)? && !(removes(spec) && has_garbage(exec, &to)?);
+    let is_large = work.is_large(exec, elements)? && !(removes(spec) && exec.has_garbage(&to)?);
     if !is_large {
         return execute_at_once(spec, command, exec);
     }
@@ -398,17 +398,6 @@ fn begin(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     spare(exec, &to, &ticket, (&work, &spared));
     let begun = [ticket.encode(), work.first_place()].map(Reply::Bulk);
     Ok(Reply::Array(std::iter::once(Reply::Simple(BEGUN.into())).chain(begun).collect()))
-}
-
-/// Returns true if the sweep has not yet deleted all that the key has left to it.
-fn has_garbage(exec: &Exec<'_, '_>, key: &Key<'_>) -> CommandResult<bool> {
-    let (from, to) = key.garbage_range();
-    let mut has_any = false;
-    exec.txn.scan(&from, &to, &mut |_, _| {
-        has_any = true;
-        ControlFlow::Break(())
-    })?;
-    Ok(has_any)
 }
 
 fn execute_at_once(spec: &'static CommandSpec, command: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

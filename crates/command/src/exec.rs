@@ -314,6 +314,17 @@ impl Exec<'_, '_> {
         }
     }
 
+    /// Returns true if the sweep has not yet deleted all that the key has left to it.
+    pub(crate) fn has_garbage(&self, key: &Key<'_>) -> CommandResult<bool> {
+        let (from, to) = key.garbage_range();
+        let mut has_any = false;
+        self.txn.scan(&from, &to, &mut |_, _| {
+            has_any = true;
+            ControlFlow::Break(())
+        })?;
+        Ok(has_any)
+    }
+
     pub(crate) fn check_held(&self) -> CommandResult<()> {
         self.txn.holds_too_much().map_or(Ok(()), |bytes| fail(error_messages::holds_too_much(bytes)))
     }

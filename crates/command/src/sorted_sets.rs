@@ -332,7 +332,9 @@ pub(crate) fn put_unseen(exec: &mut Exec<'_, '_>, key: &KeyRef<'_>, generation: 
 }
 
 /// Removes the members with these ranks, at least one. If few members of many remain, they are
-/// written again, and the sweep deletes the others.
+/// written again, and the sweep deletes the others. While the sweep is not done with the last ones,
+/// the members are rather deleted here, because it may be slower than a client that removes members
+/// again and again.
 fn remove_ranks(
     exec: &mut Exec<'_, '_>,
     key: &Key<'_>,
@@ -343,18 +345,33 @@ fn remove_ranks(
         return exec.remove(key, &set.meta());
     }
     leave_if_long(exec, count)?;
-    if is_rewritten(count, set.len, 1) {
-        let rewritten = exec.unless_too_much(|exec| {
-            let tree = tree(key, set);
-            let mut kept = members(exec, &tree, (0, first), Direction::Forward)?;
-            let behind = first.saturating_add(count);
-            kept.extend(members(exec, &tree, (behind, u64::MAX), Direction::Forward)?);
-            replace(exec, key, set.expire_at_ms, &kept)
-        })?;
-        if rewritten.is_some() {
-            return Ok(());
-        }
+    let may_rewrite = is_rewritten(count, set.len, 1);
+    if may_rewrite
+        && exec.has_garbage(key)?
+        && exec.unless_too_much(|exec| delete_ranks(exec, key, set, (first, count)))?.is_some()
+    {
+        return Ok(());
     }
+    let rewrite = |exec: &mut Exec<'_, '_>| {
+        let tree = tree(key, set);
+        let mut kept = members(exec, &tree, (0, first), Direction::Forward)?;
+        let behind = first.saturating_add(count);
+        kept.extend(members(exec, &tree, (behind, u64::MAX), Direction::Forward)?);
+        replace(exec, key, set.expire_at_ms, &kept)
+    };
+    if may_rewrite && exec.unless_too_much(rewrite)?.is_some() {
+        return Ok(());
+    }
+    delete_ranks(exec, key, set, (first, count))
+}
+
+/// Deletes the rows of the members with these ranks, and removes them from the tree.
+fn delete_ranks(
+    exec: &mut Exec<'_, '_>,
+    key: &Key<'_>,
+    set: Collection,
+    (first, count): (u64, u64),
+) -> CommandResult<()> {
     hold_rows(exec, key, set, (first, count))?;
     let mut changing = Changing::begin(exec, key, Some(set));
     changing.remove_ranks(exec, first..first + count)?;

@@ -203,8 +203,8 @@ impl Region {
         }
     }
 
-    /// Executes a command that another region with the same keys has executed. Of an `SPOP` it takes
-    /// over which members were removed.
+    /// Executes a command that another region with the same keys has executed. Of an `SPOP` it
+    /// takes over which members were removed.
     fn same(&mut self, other: &mut Region, command: &[Bytes]) -> Reply {
         let members = |region: &mut Region| {
             let key = std::str::from_utf8(&command[1]).unwrap();
@@ -611,6 +611,26 @@ fn a_removal_is_executed_at_once_while_the_last_one_is_swept() {
     region.command(0, &args("HSET h 1000"));
     region.command(0, &args("DEL h"));
     assert!(removed(&mut region).0 > 2);
+}
+
+/// A set of which most members are removed again and again leaves bounded garbage, also while the
+/// sweep is slower.
+#[test]
+fn removals_of_most_members_leave_bounded_garbage() {
+    for line in ["ZPOPMAX z 1500", "ZREMRANGEBYRANK z 0 1499", "SPOP s 1500"] {
+        let mut region = Region { now: 1, ..Region::default() };
+        let (mut most, mut in_parts) = (0, 0);
+        for _ in 0..40 {
+            region.command(0, &args("ZADD z 1999"));
+            region.command(0, &args("SADD s 1999"));
+            in_parts += usize::from(run(&mut region, line, &mut |_| {}).0 > 1);
+            region.sweep(400);
+            most = most.max(region.rows.len());
+        }
+        // Two sets, what is copied, and the old rows of one set.
+        assert!(most < 4 * 2_100, "{line}: {most}");
+        assert!((4..=10).contains(&in_parts), "{line}: {in_parts}");
+    }
 }
 
 /// While too many copies wait, removals are executed at once.

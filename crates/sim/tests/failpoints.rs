@@ -1,5 +1,5 @@
-//! Failpoints of `command`, `replica`, `node` and `storage`. The simulator finds each of them, and finds
-//! nothing in the same seeds without them.
+//! Failpoints of `command`, `replica`, `node` and `storage`. The simulator finds each of them, and
+//! finds nothing in the same seeds without them.
 
 #![cfg(feature = "failpoints")]
 
@@ -105,7 +105,8 @@ const OF_RANGES: &[&str] = &[
 /// `LagFromAnswer` has an effect only in runs whose weak reads have bounds, `FirstThresholds` only
 /// in runs whose entries have thresholds, `NothingUnproved` only in runs whose leaders answer
 /// writes of nothing, `AnnouncedIgnored` only in runs whose stores pass commands on, those of
-/// commands in parts and of known ranges only in runs with them. `HeedsOldMark` is rare in runs without late marks.
+/// commands in parts and of known ranges only in runs with them. `HeedsOldMark` is rare in runs
+/// without late marks.
 fn seeds_of(failpoint: Failpoint) -> impl Iterator<Item = u64> {
     let name = format!("{failpoint:?}");
     let from = KNOWN.iter().find(|(known, _)| name == *known).map_or(0, |(_, from)| *from);

@@ -62,7 +62,7 @@ pub(super) struct Begun<'p> {
     pub len: u64,
 }
 
-/// What a part has done.
+/// The outcome of a part.
 #[derive(Default)]
 pub(super) struct Done {
     /// The place where the next part begins, if anything is left.

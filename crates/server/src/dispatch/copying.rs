@@ -88,8 +88,8 @@ impl Asker {
 
 impl Store {
     /// Returns true unless the command's source is known to be small. Nothing is known of a region
-    /// that has no peer here. Removals of ranges, which are frequent and rarely large, are passed on
-    /// to it as they are.
+    /// that has no peer here. Removals of ranges, which are frequent and rarely large, are passed
+    /// on to it as they are.
     pub fn may_copy_much(&self, item: &Item) -> bool {
         let removes_few = command::copying::removes_few(item.spec, &item.args, SIZES.elements);
         if removes_few || self.membership.version.get() < THIRD_VERSION {

@@ -156,8 +156,8 @@ impl Large {
         Ok(())
     }
 
-    /// Removes random members of a set: on each server as many, and only those that it returns. Then
-    /// both lose what the other one has removed.
+    /// Removes random members of a set: on each server as many, and only those that it returns.
+    /// Then both lose what the other one has removed.
     fn pop_random(&mut self, key: &str) -> Result<(), String> {
         let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let most = [200, 6_000, 30_000][self.chance.below(3)];
