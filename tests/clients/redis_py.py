@@ -63,8 +63,15 @@ def while_moving(client, admin):
     """Counts while every leader moves: an acknowledged increment is never lost or repeated."""
     stop = threading.Event()
     done = [0, 0]
+    failures = []
 
     def count():
+        try:
+            count_on()
+        except Exception as error:  # It would end only the thread.
+            failures.append(error)
+
+    def count_on():
         while not stop.is_set():
             n = done[0]
             try:
@@ -80,6 +87,7 @@ def while_moving(client, admin):
         leaders.rotate(admin)
     stop.set()
     thread.join()
+    assert not failures, failures
     total = sum(int(client.get(f"moving:{n}") or 0) for n in range(50))
     assert done[0] > 0 and done[0] <= total <= sum(done), (done, total)
     return done[0]

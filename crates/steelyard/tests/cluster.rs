@@ -264,6 +264,35 @@ fn leaders_store(stores: &Stores, key: &str) -> usize {
     row_of(&rows, key).leader.expect("a leader") as usize
 }
 
+/// Clients that find gaps in the table of slots combine those of several stores, and some give up
+/// if these differ.
+#[test]
+fn slots_without_a_leader_keep_an_address() {
+    let _alone = alone();
+    let mut stores = three();
+    spread(&stores);
+    stores.all[1].kill();
+    stores.all[2].kill();
+    let mut wire = Wire::open(stores.all[0].client);
+    let mut has_failed = || {
+        let info = wire.text(&["CLUSTER", "INFO"])?;
+        info.contains("cluster_slots_ok:0").then_some(())
+    };
+    within(stores::PATIENCE, &mut has_failed).expect("a store alone knows no leader");
+    let Reply::Array(runs) = wire.call(&["CLUSTER", "SLOTS"]) else { panic!("no array") };
+    let mut next = 0;
+    for run in runs {
+        let Reply::Array(fields) = run else { panic!("{run:?}") };
+        let [Reply::Int(first), Reply::Int(last), Reply::Array(_), ..] = &fields[..] else {
+            panic!("{fields:?}")
+        };
+        assert_eq!(*first, next);
+        next = last + 1;
+    }
+    assert_eq!(next, i64::from(SLOT_COUNT));
+    assert!(wire.text(&["CLUSTER", "NODES"]).expect("nodes").contains(" 0-"));
+}
+
 #[test]
 fn when_the_busiest_store_dies_its_regions_get_new_leaders_and_lose_nothing() {
     let _alone = alone();

@@ -20,6 +20,8 @@ use crate::store::Store;
 struct Led {
     range: SlotRange,
     leader: Option<StoreId>,
+    /// The store that clients should ask: the leader, or a voter while nobody is known to lead.
+    asked: Option<StoreId>,
     replicas: Vec<StoreId>,
 }
 
@@ -86,14 +88,24 @@ fn led(store: &Store) -> Vec<Led> {
     let mut all: Vec<Led> = Vec::new();
     for (range, region) in ranges {
         let leader = region.and_then(|region| region.leader());
-        let voters = region.map(|region| region.newest().voters().collect::<Vec<_>>());
-        let replicas = voters.unwrap_or_default().into_iter().filter(|s| !leading.contains(s)).collect();
+        let voters: Vec<StoreId> =
+            region.map(|region| region.newest().voters().collect()).unwrap_or_default();
+        let asked = leader.or_else(|| likely_leader(&voters, |id| store.cluster.is_heard(id)));
+        let replicas = voters.into_iter().filter(|id| !leading.contains(id) && Some(*id) != asked).collect();
         match all.last_mut() {
-            Some(last) if last.leader == leader && last.replicas == replicas => last.range.last = range.last,
-            _ => all.push(Led { range, leader, replicas }),
+            Some(last) if (last.leader, last.asked) == (leader, asked) && last.replicas == replicas => {
+                last.range.last = range.last;
+            }
+            _ => all.push(Led { range, leader, asked, replicas }),
         }
     }
     all
+}
+
+/// Returns the store to ask while nobody is known to lead. Redis names the failed master until there
+/// is another one. Clients combine tables with gaps, and some do not start if they contradict.
+fn likely_leader(voters: &[StoreId], is_heard: impl Fn(StoreId) -> bool) -> Option<StoreId> {
+    voters.iter().copied().find(|id| is_heard(*id)).or_else(|| voters.first().copied())
 }
 
 fn node(store: &Store, member: &Member) -> Reply {
@@ -107,7 +119,7 @@ fn node(store: &Store, member: &Member) -> Reply {
 
 fn slots(store: &Store) -> Reply {
     let rows = led(store).into_iter().filter_map(|led| {
-        let leader = store.membership.member(led.leader?)?;
+        let leader = store.membership.member(led.asked?)?;
         let mut row = vec![Reply::Int(i64::from(led.range.first)), Reply::Int(i64::from(led.range.last))];
         row.push(node(store, &leader));
         row.extend(
@@ -122,7 +134,7 @@ fn shards(store: &Store) -> Reply {
     let led = led(store);
     let text = |text: &str| Reply::bulk(text.as_bytes().to_vec());
     let shard = |member: &Member| {
-        let ranges = led.iter().filter(|led| led.leader == Some(member.id));
+        let ranges = led.iter().filter(|led| led.asked == Some(member.id));
         let slots =
             ranges.flat_map(|led| [led.range.first, led.range.last]).map(|s| Reply::Int(i64::from(s)));
         let health = if store.cluster.is_heard(member.id) { "online" } else { "fail" };
@@ -166,7 +178,7 @@ fn nodes(store: &Store) -> String {
             member.id + 1,
             if heard { "connected" } else { "disconnected" },
         );
-        for led in led.iter().filter(|led| led.leader == Some(member.id)) {
+        for led in led.iter().filter(|led| led.asked == Some(member.id)) {
             let _ = match led.range {
                 SlotRange { first, last } if first == last => write!(text, " {first}"),
                 SlotRange { first, last } => write!(text, " {first}-{last}"),
@@ -215,5 +227,17 @@ async fn keys(store: &Store, slot: Slot, count: usize) -> Reply {
     match tokio::task::spawn_blocking(move || engine.keys_in_slot(slot, now_ms, count)).await {
         Ok(Ok(keys)) => Reply::Array(keys.into_iter().map(Reply::Bulk).collect()),
         _ => Reply::error("ERR the slot cannot be read"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_without_a_leader_ask_a_voter_that_is_heard() {
+        assert_eq!(likely_leader(&[3, 1, 2], |id| id != 3), Some(1));
+        assert_eq!(likely_leader(&[3, 1, 2], |_| false), Some(3));
+        assert_eq!(likely_leader(&[], |_| true), None);
     }
 }
