@@ -63,7 +63,6 @@ pub(super) struct Begun<'p> {
 }
 
 /// The outcome of a part.
-#[derive(Default)]
 pub(super) struct Done {
     /// The place where the next part begins, if anything is left.
     pub next: Option<Bytes>,
