@@ -102,8 +102,9 @@ fn led(store: &Store) -> Vec<Led> {
     all
 }
 
-/// Returns the store to ask while nobody is known to lead. Redis names the failed master until there
-/// is another one. Clients combine tables with gaps, and some do not start if they contradict.
+/// Returns the store to ask while nobody is known to lead. Redis names the failed master until
+/// there is another one. Clients combine the tables of several stores if one has gaps, and some
+/// give up if these differ.
 fn likely_leader(voters: &[StoreId], is_heard: impl Fn(StoreId) -> bool) -> Option<StoreId> {
     voters.iter().copied().find(|id| is_heard(*id)).or_else(|| voters.first().copied())
 }
