@@ -149,7 +149,7 @@ pub fn removes_range(spec: &CommandSpec) -> bool {
 
 /// Returns true if the arguments alone show that a command removes few members.
 pub fn removes_few(spec: &CommandSpec, args: &[Bytes], elements: u32) -> bool {
-    result::pops(spec.name) && result::most_popped(args) < result::REMOVED_MIN * u64::from(elements)
+    result::pops_few(spec.name, args, elements)
 }
 
 /// Returns true if a command removes enough members of a set.

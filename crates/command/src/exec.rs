@@ -260,6 +260,14 @@ pub(crate) fn holding(txn: &Txn<'_>, items: usize, bytes: usize) -> ControlFlow<
     }
 }
 
+fn of_kind(found: Option<Meta>, kind: CollectionKind) -> CommandResult<Option<Collection>> {
+    match found.as_ref().map(Collection::of) {
+        None => Ok(None),
+        Some(Some(found)) if found.kind == kind => Ok(Some(found)),
+        Some(_) => fail(error_messages::WRONG_TYPE),
+    }
+}
+
 impl Exec<'_, '_> {
     pub(crate) fn key<'k>(&self, key: &'k [u8]) -> Key<'k> {
         KeyRef::new(self.db, key).into()
@@ -425,11 +433,16 @@ impl Exec<'_, '_> {
     }
 
     fn find_collection(&mut self, key: &Key<'_>, kind: CollectionKind) -> CommandResult<Option<Collection>> {
-        let Some(meta) = self.find(key)? else { return Ok(None) };
-        match Collection::of(&meta) {
-            Some(found) if found.kind == kind => Ok(Some(found)),
-            _ => fail(error_messages::WRONG_TYPE),
-        }
+        of_kind(self.find(key)?, kind)
+    }
+
+    /// Returns a collection. The look-up is not counted.
+    pub(crate) fn look_up_collection(
+        &mut self,
+        key: &Key<'_>,
+        kind: CollectionKind,
+    ) -> CommandResult<Option<Collection>> {
+        of_kind(self.look_up(key)?, kind)
     }
 
     /// Writes a string in place of `old`, the current value of the key.

@@ -613,7 +613,7 @@ fn a_removal_is_executed_at_once_while_the_last_one_is_swept() {
     assert!(removed(&mut region).0 > 2);
 }
 
-/// A set of which most members are removed again and again leaves bounded garbage, also while the
+/// A client that removes most members of a set again and again leaves bounded garbage, although the
 /// sweep is slower.
 #[test]
 fn removals_of_most_members_leave_bounded_garbage() {
@@ -627,7 +627,7 @@ fn removals_of_most_members_leave_bounded_garbage() {
             region.sweep(400);
             most = most.max(region.rows.len());
         }
-        // Two sets, what is copied, and the old rows of one set.
+        // The rows of both sets, of a copy, and of one old generation.
         assert!(most < 4 * 2_100, "{line}: {most}");
         assert!((4..=10).contains(&in_parts), "{line}: {in_parts}");
     }

@@ -35,7 +35,7 @@ use crate::sorted_sets::range::{self, Ranks};
 use crate::sorted_sets::{self, Member};
 
 use self::rest::Rest;
-pub(super) use self::rest::{most_popped, pops, removed_from, removes, REMOVED_MIN};
+pub(super) use self::rest::{pops, pops_few, removed_from, removes};
 
 /// The first byte of a place in the sources, and of one in the second generation.
 const COMBINED: u8 = 0;

@@ -45,11 +45,8 @@ pub(crate) fn popped<'k>(
 ) -> CommandResult<Option<(Key<'k>, Collection, u64)>> {
     let Some(count) = popped_number(&args[2..])? else { return Ok(None) };
     let from = exec.key(&args[1]);
-    match exec.look_up(&from)?.as_ref().map(Collection::of) {
-        None => Ok(None),
-        Some(Some(set)) if set.kind == CollectionKind::Set => Ok(Some((from, set, count.min(set.len)))),
-        Some(_) => fail(error_messages::WRONG_TYPE),
-    }
+    let set = exec.look_up_collection(&from, CollectionKind::Set)?;
+    Ok(set.map(|set| (from, set, count.min(set.len))))
 }
 
 pub(crate) fn srandmember(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use resp::Reply;
 
-use super::range::{look_up, Ranks};
+use super::range::Ranks;
 use super::{members, push, remove_ranks, tree, Changing, Member};
 use crate::counted_tree::{Direction, Sought};
-use crate::exec::{Collection, CommandResult, Exec, Key};
+use crate::exec::{Collection, CollectionKind, CommandResult, Exec, Key};
 use crate::number::popped_number;
 use crate::ranked::{many_keys, Popping};
 
@@ -24,9 +24,7 @@ fn pop(args: &[Bytes], exec: &mut Exec<'_, '_>, end: Direction) -> CommandResult
     let Some(set) = exec.find_sorted_set(&key)? else { return Ok(Reply::Array(Vec::new())) };
     let as_pairs = exec.resp3 && count.is_some();
     let mut reply = Vec::new();
-    for member in take(exec, &key, set, count.unwrap_or(1), end)? {
-        push(&mut reply, member, true, as_pairs);
-    }
+    push_popped(&mut reply, take(exec, &key, set, count.unwrap_or(1), end)?, as_pairs);
     Ok(Reply::Array(reply))
 }
 
@@ -48,7 +46,7 @@ pub(crate) fn popped<'k>(
 ) -> CommandResult<Option<Ranks<'k>>> {
     let Some(count) = popped_number(&args[2..])? else { return Ok(None) };
     let from = exec.key(&args[1]);
-    let Some(set) = look_up(exec, &from)? else { return Ok(None) };
+    let Some(set) = exec.look_up_collection(&from, CollectionKind::SortedSet)? else { return Ok(None) };
     let count = count.min(set.len);
     let first = match end {
         Direction::Forward => 0,
@@ -57,9 +55,9 @@ pub(crate) fn popped<'k>(
     Ok(Some(Ranks { from, set, first, count }))
 }
 
-/// Appends members to the reply of a command with a number.
-pub(crate) fn push_popped(reply: &mut Vec<Reply>, members: Vec<Member>, resp3: bool) {
-    members.into_iter().for_each(|member| push(reply, member, true, resp3));
+/// Appends members to the reply of a pop, as pairs if it is in RESP3 and has a number.
+pub(crate) fn push_popped(reply: &mut Vec<Reply>, members: Vec<Member>, as_pairs: bool) {
+    members.into_iter().for_each(|member| push(reply, member, true, as_pairs));
 }
 
 /// Removes members at an end and returns them.

@@ -284,7 +284,7 @@ impl Ranks<'_> {
 pub(crate) fn stored<'k>(args: &'k [Bytes], exec: &mut Exec<'_, '_>) -> CommandResult<Option<Ranks<'k>>> {
     let query = Query::parse(&args[3..], Form { by: None, direction: None, is_stored: true })?;
     let from = exec.key(&args[2]);
-    let Some(set) = look_up(exec, &from)? else { return Ok(None) };
+    let Some(set) = exec.look_up_collection(&from, CollectionKind::SortedSet)? else { return Ok(None) };
     let (skipped, count) = query.part(exec, &tree(&from, set), set.len)?;
     let count = count.min(set.len.saturating_sub(skipped));
     let first = match query.direction {
@@ -292,15 +292,6 @@ pub(crate) fn stored<'k>(args: &'k [Bytes], exec: &mut Exec<'_, '_>) -> CommandR
         Direction::Backward => set.len.saturating_sub(skipped).saturating_sub(count),
     };
     Ok(Some(Ranks { from, set, first, count }))
-}
-
-/// Same as [`find_sorted_set`](Exec::find_sorted_set), but the look-up is not counted.
-pub(super) fn look_up(exec: &mut Exec<'_, '_>, key: &Key<'_>) -> CommandResult<Option<Collection>> {
-    match exec.look_up(key)?.as_ref().map(Collection::of) {
-        None => Ok(None),
-        Some(Some(set)) if set.kind == CollectionKind::SortedSet => Ok(Some(set)),
-        Some(_) => fail(error_messages::WRONG_TYPE),
-    }
 }
 
 pub(crate) fn zcount(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use resp::Reply;
 
-use super::range::{interval, look_up, By, Range, Ranks};
+use super::range::{interval, By, Range, Ranks};
 use super::{remove_ranks, tree, Changing};
-use crate::exec::{CommandResult, Exec};
+use crate::exec::{CollectionKind, CommandResult, Exec};
 
 pub(crate) fn zrem(args: &[Bytes], exec: &mut Exec<'_, '_>) -> CommandResult {
     let key = exec.key(&args[1]);
@@ -71,7 +71,7 @@ pub(crate) fn removed<'k>(
     let Some(by) = unit(name) else { return Ok(None) };
     let range = Range::parse(by, &args[2], &args[3])?;
     let from = exec.key(&args[1]);
-    let Some(set) = look_up(exec, &from)? else { return Ok(None) };
+    let Some(set) = exec.look_up_collection(&from, CollectionKind::SortedSet)? else { return Ok(None) };
     let (first, behind) = interval(exec, &tree(&from, set), set, &range)?;
     Ok(Some(Ranks { from, set, first, count: behind - first }))
 }

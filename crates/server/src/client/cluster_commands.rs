@@ -20,7 +20,7 @@ use crate::store::Store;
 struct Led {
     range: SlotRange,
     leader: Option<StoreId>,
-    /// The store that clients should ask: the leader, or a voter while nobody is known to lead.
+    /// The store that clients should ask: the leader, or a voter if the leader is unknown.
     asked: Option<StoreId>,
     replicas: Vec<StoreId>,
 }
@@ -102,8 +102,8 @@ fn led(store: &Store) -> Vec<Led> {
     all
 }
 
-/// Returns the store to ask while nobody is known to lead. Redis names the failed master until
-/// there is another one. Clients combine the tables of several stores if one has gaps, and some
+/// Returns the voter that clients should ask if the leader is unknown. Redis names the failed
+/// master until there is another one. Clients combine the tables of several stores if one has gaps, and some
 /// give up if these differ.
 fn likely_leader(voters: &[StoreId], is_heard: impl Fn(StoreId) -> bool) -> Option<StoreId> {
     voters.iter().copied().find(|id| is_heard(*id)).or_else(|| voters.first().copied())

@@ -17,12 +17,12 @@
 
 use std::ops::ControlFlow;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use resp::Reply;
 use storage::StorageError;
 use types::Draw;
 
-use super::{read_members, stored_bytes, Begun, Done, Stored};
+use super::{place, read_members, stored_bytes, Begun, Done, Stored};
 use crate::copying::{Ticket, PART_BYTES};
 use crate::counted_tree::Direction;
 use crate::elements::NAME_HASH_LEN;
@@ -34,7 +34,7 @@ use crate::sorted_sets::{pop, remove};
 
 /// A removal goes in parts from this many times the elements of a copy on. Below, it takes as long
 /// as a few parts.
-pub(crate) const REMOVED_MIN: u64 = 4;
+const REMOVED_MIN: u64 = 4;
 /// Maximum number of members that a removal in parts copies for each one that it removes.
 const KEPT_MAX: u64 = 4;
 /// The first byte of a place among the members that are left, and among those removed.
@@ -61,10 +61,11 @@ pub(crate) fn pops(name: &str) -> bool {
     name == "spop" || pop::end_of(name).is_some()
 }
 
-/// Returns the maximum number of members that a pop with these arguments removes.
-pub(crate) fn most_popped(args: &[Bytes]) -> u64 {
-    let number = args.get(2..).map(popped_number);
-    number.and_then(Result::ok).flatten().unwrap_or(1)
+/// Returns true if a command with this name pops, and these arguments show that it removes few
+/// members.
+pub(crate) fn pops_few(name: &str, args: &[Bytes], elements: u32) -> bool {
+    let most = || args.get(2..).map(popped_number).and_then(Result::ok).flatten().unwrap_or(1);
+    pops(name) && most() < REMOVED_MIN * u64::from(elements)
 }
 
 /// Returns the number of members of a set from which on a removal may go in parts.
@@ -72,13 +73,6 @@ pub(crate) fn removed_from(name: &str, elements: u32) -> u64 {
     // A pop may leave none.
     let least = if pops(name) { REMOVED_MIN } else { 2 * REMOVED_MIN };
     least * u64::from(elements)
-}
-
-fn place(kind: u8, number: u64) -> Bytes {
-    let mut place = BytesMut::with_capacity(9);
-    place.put_u8(kind);
-    place.put_u64(number);
-    place.freeze()
 }
 
 fn damaged(what: &'static str) -> StorageError {
@@ -167,7 +161,11 @@ fn store_others(
         _ => (len + removed.count, removed.rest().saturating_sub(len)),
     };
     let len = len + stored.store_members(exec, ticket, removed, next)?;
-    Ok(Done { next: (len < removed.rest()).then(|| place(LEFT, len)), len, removed: Vec::new() })
+    Ok(Done {
+        next: (len < removed.rest()).then(|| place(LEFT, &len.to_be_bytes())),
+        len,
+        removed: Vec::new(),
+    })
 }
 
 /// Returns the next members that are removed.
@@ -189,8 +187,8 @@ fn pop_members(
     let members = read_members(exec, removed, (skipped, left), end)?;
     let found = found + members.len() as u64;
     let next = match found < removed.count {
-        true => Some(place(REMOVED, found)),
-        false => (removed.rest() > 0).then(|| place(LEFT, 0)),
+        true => Some(place(REMOVED, &found.to_be_bytes())),
+        false => (removed.rest() > 0).then(|| place(LEFT, &0u64.to_be_bytes())),
     };
     let mut replies = Vec::new();
     pop::push_popped(&mut replies, members, exec.resp3);
