@@ -103,8 +103,8 @@ fn led(store: &Store) -> Vec<Led> {
 }
 
 /// Returns the voter that clients should ask if the leader is unknown. Redis names the failed
-/// master until there is another one. Clients combine the tables of several stores if one has gaps, and some
-/// give up if these differ.
+/// master until there is another one. Clients combine the tables of several stores if one has
+/// gaps, and some give up if these differ.
 fn likely_leader(voters: &[StoreId], is_heard: impl Fn(StoreId) -> bool) -> Option<StoreId> {
     voters.iter().copied().find(|id| is_heard(*id)).or_else(|| voters.first().copied())
 }
