@@ -27,18 +27,15 @@ use rocksdb::{
     DEFAULT_COLUMN_FAMILY_NAME as DEFAULT_FAMILY,
 };
 use rustix::process::{getpriority_process, setpriority_process};
-use storage::rows::{table_range, SPACE_DATA};
-use storage::tier::{
-    Found, MemtableView, RamTier, RowFilterUse, Seconds, Unlearnt, RANGE_BYTES_MAX, RANGE_ROWS_MAX,
-};
+use storage::tier::{Found, MemtableView, RamTier, RowFilterUse, Seconds, Unlearnt};
 use storage::{Reader, Result, StorageError, Visit, WriteSet};
-use types::Slot;
 
 use crate::error::classify;
 use crate::flush::{self, Flusher};
 use crate::in_ram::{found_in_ram, Fetched, InRam};
 use crate::options::{OptionError, Options, LEVELS};
 use crate::pace::{Debt, Pace};
+use crate::read_ahead::ReadAhead;
 use crate::size;
 use crate::stats::{self, Stats};
 use crate::steps::{self, Pause};
@@ -56,10 +53,6 @@ const SCAN_ROWS_GROWTH: usize = 4;
 const SCAN_PART_BYTES: usize = 64 << 10;
 /// Maximum number of ranges that one scan learns. A scan that needs more is long.
 const SCAN_LEARNS_MAX: usize = 2;
-/// Number of rows that are learnt at once. The range has room for some more.
-const LEARNT_RANGE_ROWS: usize = RANGE_ROWS_MAX / 2;
-/// Maximum number of deleted rows that are skipped at once to learn rows that no scan asked for.
-const SKIPPED_ROWS_MAX: u64 = 256;
 /// Number of rows that move to the row cache under one lock. Each may evict some rows and ranges.
 const SETTLED_ROWS: usize = 64;
 /// The same while new writes take up the room that this frees.
@@ -86,7 +79,7 @@ const FLUSH_LOOK_PERIOD: Duration = Duration::from_millis(10);
 pub struct Keyspace {
     pub(crate) db: DB,
     pub(crate) rocksdb_options: rocksdb::Options,
-    tier: RwLock<RamTier>,
+    pub(crate) tier: RwLock<RamTier>,
     /// The beginning of the tier's time.
     opened: Instant,
     /// The options as they are now.
@@ -108,8 +101,9 @@ pub struct Keyspace {
     flush_due: Condvar,
     room: Condvar,
     hits: AtomicU64,
-    misses: AtomicU64,
-    reads: ReadsUnderWay,
+    pub(crate) misses: AtomicU64,
+    pub(crate) reads: ReadsUnderWay,
+    pub(crate) read_ahead: Mutex<ReadAhead>,
     /// Bytes of snapshots' files that were ingested.
     pub(crate) ingested_bytes: AtomicU64,
 }
@@ -224,6 +218,7 @@ impl Keyspace {
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             reads: ReadsUnderWay::new(),
+            read_ahead: Mutex::default(),
             ingested_bytes: AtomicU64::new(0),
         })
     }
@@ -541,62 +536,6 @@ impl Keyspace {
         view.scan_part(from, to, usize::MAX, options, visit).map(drop)
     }
 
-    /// Reads rows of flash from the first place in `from..to` on at which they are not known in
-    /// RAM, up to a short range, so that scans find them there. A range that is shorter than usual
-    /// goes on behind `to`, because neighbours are likely to be scanned as well. Returns true if a
-    /// range was learnt. Returns false if nothing is missing, if the next row cannot be learnt, or
-    /// if a memtable was settled meanwhile.
-    pub fn learn_range(&self, from: &[u8], to: &[u8]) -> Result<bool> {
-        let (first, end, reach, version, snapshot) = {
-            let tier = self.tier.read();
-            let Some((first, end)) = tier.unknown_range(from, to) else { return Ok(false) };
-            let reach = table_end(&first).filter(|reach| *reach > end);
-            let reach = reach.and_then(|reach| tier.unknown_range(&first, &reach));
-            let reach = reach.map_or(end.clone(), |(_, reach)| reach.max(end.clone()));
-            // The snapshot is taken under the tier's lock, so it belongs to the version.
-            (first, end, reach, tier.flash_version(), self.db.snapshot())
-        };
-        self.misses.fetch_add(1, Ordering::Relaxed);
-        let view = View::new(MemtableView::default(), None, snapshot, &self.reads);
-        let (mut rows, mut bytes) = (Vec::new(), 0usize);
-        // Returns the row that ends the range, or the end of the part if all of its rows fit.
-        let mut read = |from: &[u8], to: &[u8], options: ReadOptions| {
-            let (mut rest, mut last) = (None, None);
-            let outcome = view.scan_part(from, to, usize::MAX, options, &mut |row, value| {
-                bytes = bytes.saturating_add(row.len() + value.len());
-                let row = Bytes::copy_from_slice(row);
-                if rows.len() == LEARNT_RANGE_ROWS || bytes > RANGE_BYTES_MAX {
-                    rest = Some(row);
-                    return ControlFlow::Break(());
-                }
-                last = Some(row.clone());
-                rows.push((row, Bytes::copy_from_slice(value)));
-                ControlFlow::Continue(())
-            });
-            (outcome, rest, last)
-        };
-        let reading = self.reads.begin();
-        let (outcome, rest, _) = read(&first, &end, ReadOptions::default());
-        outcome?;
-        let learnt_to = match rest {
-            Some(rest) => rest,
-            None if end < reach => {
-                let mut options = ReadOptions::default();
-                options.set_max_skippable_internal_keys(SKIPPED_ROWS_MAX);
-                match read(&end, &reach, options) {
-                    (_, Some(rest), _) => rest,
-                    (Ok(_), None, _) => reach,
-                    // Many deleted rows are not worth a wait, and an error returns when the rows
-                    // behind `to` are needed.
-                    (Err(_), None, last) => last.map_or(end, |last| storage::rows::row_behind(&last)),
-                }
-            }
-            None => end,
-        };
-        drop(reading);
-        Ok(first < learnt_to && self.tier.write().learn_range(first, learnt_to, rows, version))
-    }
-
     /// Returns up to `rows_max` rows from `from` on that RAM has, or fewer if they are large, and
     /// the place behind them. Returns `None` if RAM cannot tell whether there is one.
     fn known_rows(
@@ -862,14 +801,6 @@ impl Keyspace {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
         }
-    }
-}
-
-/// Returns the end of the table of a slot that the row belongs to; `None` for other rows.
-fn table_end(row: &[u8]) -> Option<Bytes> {
-    match row {
-        [SPACE_DATA, high, low, table, ..] => Some(table_range(Slot::from_be_bytes([*high, *low]), *table).1),
-        _ => None,
     }
 }
 

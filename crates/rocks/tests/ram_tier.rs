@@ -274,3 +274,53 @@ fn absent_rows_are_known_without_a_look_once_all_rows_are_learnt() {
         assert!(db.get(&key(number)).unwrap().is_some(), "{number}");
     }
 }
+
+/// Learns all ranges of a set's members as random picks do, and returns the number of readings.
+fn readings_of(members: usize, row_cache_bytes: u64) -> usize {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Keyspace::open(dir.path(), &Options { row_cache_bytes, ..Options::default() }).unwrap();
+    let key = KeyRef::new(0, b"set");
+    let member = |at: usize| key.element_row(7, format!("member:{at:05}").as_bytes());
+    let rows = (0..members).map(|at| (member(at), Some(Bytes::new()))).collect();
+    db.write(WriteSet { ranges_deleted: vec![], rows });
+    db.flush().unwrap();
+    let (from, to) = (member(0), member(members));
+    let mut readings = 0;
+    for pick in 0..members {
+        let first = member(pick * 7_919 % members);
+        let mut seen = 0;
+        let mut scan = || {
+            db.in_ram().scan(&first, &to, &Cell::new(usize::MAX), &mut |row, _| {
+                assert_eq!(row, &first[..]);
+                seen += 1;
+                ControlFlow::Break(())
+            })
+        };
+        let mut is_known = scan().is_ok();
+        if !is_known {
+            readings += 1;
+            // In a small budget the clock may need another turn.
+            is_known = db.learn_range(&first, &to).unwrap();
+            assert_eq!(scan().is_ok(), is_known);
+        }
+        assert_eq!(seen, usize::from(is_known));
+    }
+    let mut left = Vec::new();
+    let rows_left = Cell::new(usize::MAX);
+    let whole = db.in_ram().scan(&from, &to, &rows_left, &mut |row, _| {
+        left.push(Bytes::copy_from_slice(row));
+        ControlFlow::Continue(())
+    });
+    assert!(left.iter().enumerate().all(|(at, row)| *row == member(at)), "no row is missing or foreign");
+    assert!(whole.is_ok() || left.len() < members);
+    readings
+}
+
+#[test]
+fn few_readings_make_the_ranges_of_a_large_set_known_if_there_is_room() {
+    let members = 30_000;
+    let readings = readings_of(members, 512 << 20);
+    assert!((30..150).contains(&readings), "{readings}");
+    let readings = readings_of(members, 2 << 20);
+    assert!(readings > 2_000, "without room each reading is short: {readings}");
+}

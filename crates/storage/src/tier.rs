@@ -57,7 +57,7 @@ use bytes::Bytes;
 use crate::failpoints::Failpoint;
 use crate::{Result, StorageError, Visit, WriteSet};
 use known_ranges::KnownRanges;
-pub use known_ranges::{RANGE_BYTES_MAX, RANGE_ROWS_MAX};
+pub use known_ranges::{KNOWN_ROW_BYTES, RANGE_BYTES_MAX, RANGE_ROWS_MAX};
 pub use last_use::Seconds;
 pub use memtable::Memtable;
 use ranges::Ranges;
@@ -395,6 +395,11 @@ impl RamTier {
     /// there is no such part near the beginning, or if nothing can be learnt.
     pub fn unknown_range(&self, from: &[u8], to: &[u8]) -> Option<(Bytes, Bytes)> {
         self.known.gap(from, to, KNOWN_SCAN_RANGES_MAX).filter(|_| self.known.is_on())
+    }
+
+    /// Returns the bytes of ranges that can be learnt without the eviction of others.
+    pub fn room_for_ranges(&self) -> u64 {
+        self.known.room()
     }
 
     /// Remembers that flash has these rows in `from..to`, and no other. They were read when the

@@ -45,6 +45,8 @@ const RANGE_OVERHEAD_BYTES: u64 = 256;
 const ROW_OVERHEAD_BYTES: u64 = 96;
 /// Memory of a row's place in a range, in bytes.
 const PLACE_BYTES: u64 = size_of::<(Bytes, Bytes)>() as u64;
+/// Estimated memory that a row takes besides its key and its value, in bytes.
+pub const KNOWN_ROW_BYTES: u64 = ROW_OVERHEAD_BYTES + PLACE_BYTES;
 /// Maximum number of ranges that are examined per call for eviction. It bounds the time of a call
 /// after a large reduction of the budget.
 const EVICTION_STEPS: usize = 16;
@@ -125,6 +127,11 @@ impl KnownRanges {
 
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Returns the part of the budget that is free, in bytes.
+    pub fn room(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.bytes)
     }
 
     /// Sets the budget in bytes. Ranges beyond it are evicted step by step, by this call and later
