@@ -1,4 +1,4 @@
-//! How far a reading of ranges from flash goes.
+//! The length of readings of ranges from flash.
 //!
 //! A scan that lacks a range waits for flash, or its entry goes to the thread that may wait. So a
 //! table of a slot in which ranges were missing again and again is read further each time, as long
@@ -11,23 +11,23 @@ use storage::tier::{KNOWN_ROW_BYTES, RANGE_BYTES_MAX, RANGE_ROWS_MAX};
 const ROWS: usize = RANGE_ROWS_MAX / 2;
 /// Maximum number of times as many rows and bytes that are read at once.
 const TIMES_MAX: usize = 16;
-/// What a usual reading takes of the known ranges' budget, in bytes, or a little more.
+/// Estimated bytes that a usual reading takes of the known ranges' budget, or a little more.
 const READING_BYTES: u64 = RANGE_BYTES_MAX as u64 + ROWS as u64 * KNOWN_ROW_BYTES;
 /// The part of the free room that a larger reading may take.
 const ROOM_PART: u64 = 4;
 
-/// How far the last reading went.
+/// The length of the last reading.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAhead {
     /// The end of the table that was read last.
     table_end: Option<Bytes>,
-    /// The number of usual readings that it was.
+    /// Its length in usual readings.
     times: usize,
 }
 
 impl ReadAhead {
-    /// Returns the maximum number of rows and of their bytes for the next reading. Both double while
-    /// one table is read again and again. `room` is the free part of the budget, in bytes.
+    /// Returns the maximum number of rows and of their bytes for the next reading. Both double
+    /// while one table is read again and again. `room` is the free part of the budget, in bytes.
     pub fn next(&mut self, table_end: Option<&Bytes>, room: u64) -> (usize, usize) {
         let is_again = table_end.is_some() && table_end == self.table_end.as_ref();
         self.times = if is_again { (2 * self.times).min(TIMES_MAX) } else { 1 };
