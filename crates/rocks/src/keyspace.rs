@@ -10,6 +10,9 @@
 //! [`Keyspace::flush`] has reported. That is harmless, because replay is idempotent by applied
 //! index.
 
+mod learning;
+mod read_ahead;
+
 use std::cell::Cell;
 use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -35,12 +38,12 @@ use crate::flush::{self, Flusher};
 use crate::in_ram::{found_in_ram, Fetched, InRam};
 use crate::options::{OptionError, Options, LEVELS};
 use crate::pace::{Debt, Pace};
-use crate::read_ahead::ReadAhead;
 use crate::size;
 use crate::stats::{self, Stats};
 use crate::steps::{self, Pause};
 use crate::under_way::ReadsUnderWay;
 use crate::view::View;
+use read_ahead::ReadAhead;
 
 /// Maximum number of the active memtable's rows that a view copies. If there are more,
 /// [`Keyspace::view`] freezes the memtable instead.
@@ -79,7 +82,7 @@ const FLUSH_LOOK_PERIOD: Duration = Duration::from_millis(10);
 pub struct Keyspace {
     pub(crate) db: DB,
     pub(crate) rocksdb_options: rocksdb::Options,
-    pub(crate) tier: RwLock<RamTier>,
+    tier: RwLock<RamTier>,
     /// The beginning of the tier's time.
     opened: Instant,
     /// The options as they are now.
@@ -101,9 +104,9 @@ pub struct Keyspace {
     flush_due: Condvar,
     room: Condvar,
     hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
-    pub(crate) reads: ReadsUnderWay,
-    pub(crate) read_ahead: Mutex<ReadAhead>,
+    misses: AtomicU64,
+    reads: ReadsUnderWay,
+    read_ahead: Mutex<ReadAhead>,
     /// Bytes of snapshots' files that were ingested.
     pub(crate) ingested_bytes: AtomicU64,
 }

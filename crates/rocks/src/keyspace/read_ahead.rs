@@ -18,10 +18,10 @@ const ROOM_PART: u64 = 4;
 
 /// The length of the last reading.
 #[derive(Debug, Default)]
-pub(crate) struct ReadAhead {
+pub(super) struct ReadAhead {
     /// The end of the table that was read last.
     table_end: Option<Bytes>,
-    /// Its length in usual readings.
+    /// Its length in usual readings, if there was room.
     times: usize,
 }
 

@@ -10,7 +10,7 @@ use storage::tier::MemtableView;
 use storage::Result;
 use types::Slot;
 
-use crate::keyspace::Keyspace;
+use super::Keyspace;
 use crate::view::View;
 
 /// Maximum number of deleted rows that are skipped at once to learn rows that no scan asked for.
